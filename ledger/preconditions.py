@@ -1,4 +1,7 @@
-"""Placeholder until the real room lands."""
+"""What the provider's record must still allow before money moves. Pure: a record in, a shortfall or nothing out.
+
+Checked when a proposal is observed, and again in the claim. Amounts are in the currency's minor units.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,9 +9,13 @@ from typing import Any
 
 from ledger.providers.base import PaymentRecord
 
+NOT_REFUNDED = frozenset({"failed", "canceled"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shortfall:
+    """Why a refund cannot go: a stable code, a sentence, and the facts as asked, approved and now."""
+
     reason: str
     message: str
     requested: Mapping[str, Any] = field(default_factory=dict)
@@ -16,21 +23,78 @@ class Shortfall:
     now: Mapping[str, Any] = field(default_factory=dict)
 
 
+def refundable(
+    record: PaymentRecord,
+    *,
+    amount: int,
+    own_key: str | None = None,
+    own_unresolved: bool = False,
+    reserved: Mapping[str, int] | None = None,
+) -> int:
+    """How much of the payment may still be refunded by us, in minor units; never counts an amount twice.
+
+    `reserved` maps the keys of our other operations on this payment that may not show in the record yet to
+    their amounts. One that the record lists is in `refunded` already. What the record counts as refunded but
+    does not list (a listing can lag) may be theirs too, and is taken off their sum. An unresolved operation
+    does not hold its own amount against itself: where the record counts it, it is added back.
+    """
+    standing = [refund for refund in record.refunds if refund.status not in NOT_REFUNDED]
+    listed = {refund.operation_key for refund in standing if refund.operation_key}
+    hidden = max(0, record.refunded - sum(refund.amount for refund in standing))
+    unlisted = sum(value for key, value in (reserved or {}).items() if key not in listed)
+    left = record.amount - record.refunded - max(0, unlisted - hidden)
+    if own_unresolved and own_key is not None and (own_key in listed or hidden >= amount):
+        left += amount
+    return left
+
+
 def check_refund(
     record: PaymentRecord,
     *,
     amount: int,
     currency: str,
-    own_key: str | None,
-    own_unresolved: bool,
-    reserved: Mapping[str, int],
+    own_key: str | None = None,
+    own_unresolved: bool = False,
+    reserved: Mapping[str, int] | None = None,
 ) -> Shortfall | None:
-    listed = {r.operation_key for r in record.refunds if r.operation_key}
-    if record.missing or record.disputed:
-        return Shortfall(reason="payment_disputed", message="x", now={"disputed": True})
-    available = record.amount - record.refunded - sum(v for k, v in reserved.items() if k not in listed)
-    if own_unresolved:
-        available += amount
-    if available < amount:
-        return Shortfall(reason="amount_exceeds_refundable", message="x", now={"refundable": available})
+    """The first thing that stands in the way, or None (R-C5, K60, K61)."""
+    asked = {"amount": amount, "currency": currency}
+    if record.missing:
+        return Shortfall(
+            reason="payment_missing",
+            message="The payment provider does not know this payment.",
+            requested=asked,
+            now={"payment": record.id, "known": False},
+        )
+    if record.currency != currency:
+        return Shortfall(
+            reason="currency_mismatch",
+            message="The payment was made in another currency; nothing is converted here.",
+            requested=asked,
+            now={"currency": record.currency},
+        )
+    if record.status != "succeeded":
+        return Shortfall(
+            reason="payment_not_succeeded",
+            message="The money of this payment has not arrived, so there is nothing to give back.",
+            requested=asked,
+            now={"status": record.status},
+        )
+    if record.disputed:
+        return Shortfall(
+            reason="payment_disputed",
+            message="The payer disputes this payment at their bank; a refund could pay them twice.",
+            requested=asked,
+            now={"disputed": True},
+        )
+    left = refundable(
+        record, amount=amount, own_key=own_key, own_unresolved=own_unresolved, reserved=reserved
+    )
+    if left < amount:
+        return Shortfall(
+            reason="amount_exceeds_refundable",
+            message="Less than this amount is left to refund on the payment.",
+            requested=asked,
+            now={"refundable": max(0, left), "refunded": record.refunded, "currency": record.currency},
+        )
     return None

@@ -1,0 +1,178 @@
+"""What a kind of action is: a schema, a normalizer, a diff, its effects and how it can be undone. Pure values.
+
+A kind never reads the database or the clock, and never reinterprets parameters of an older version.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import jsonschema_rs
+
+from ledger.providers.base import PaymentRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldError:
+    """What is wrong with one member; `pointer` is a JSON Pointer (RFC 6901) into the parameters."""
+
+    detail: str
+    pointer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A value to show. `hostile` marks text that an agent or a payer wrote; it is raw here."""
+
+    kind: Literal["text", "money", "code", "time", "words"]
+    text: str = ""
+    amount: int | None = None
+    currency: str = ""
+    at: datetime | None = None
+    hostile: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """A stable form, for digests and snapshots."""
+        return {
+            "kind": self.kind,
+            "text": self.text,
+            "amount": self.amount,
+            "currency": self.currency,
+            "at": self.at.isoformat() if self.at else None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffRow:
+    """One line of the normalized diff: what it is, and before → after where it changes."""
+
+    key: str
+    label: str
+    after: Value
+    before: Value | None = None
+    detail: tuple[Value, ...] = ()
+    source: Literal["agent", "provider", "system"] = "system"
+
+    def as_json(self) -> dict[str, Any]:
+        """A stable form, for digests and snapshots."""
+        return {
+            "key": self.key,
+            "label": self.label,
+            "before": self.before.as_json() if self.before else None,
+            "after": self.after.as_json(),
+            "detail": [value.as_json() for value in self.detail],
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Title:
+    """What will happen to whom: "Refund", 49.00 USD, "Dana Fox". `to` is empty until the record is read."""
+
+    verb: str
+    amount: int
+    currency: str
+    to: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindVersion:
+    """One version of a kind. The functions are pure; parameters handed to them have passed `validate`."""
+
+    version: int
+    schema: Mapping[str, Any]
+    effects: tuple[str, ...]
+    reversibility: str
+    check: Callable[[Mapping[str, Any]], list[FieldError]]
+    normalize: Callable[[Mapping[str, Any]], dict[str, Any]]
+    resource: Callable[[Mapping[str, Any]], str]
+    money: Callable[[Mapping[str, Any]], tuple[int, str]]
+    customer: Callable[[Mapping[str, Any]], str]
+    title: Callable[[Mapping[str, Any], PaymentRecord | None], Title]
+    diff: Callable[[Mapping[str, Any], PaymentRecord | None], tuple[DiffRow, ...]]
+    cautions: Callable[[Mapping[str, Any]], tuple[str, ...]]
+
+    def validate(self, parameters: Any) -> list[FieldError]:
+        """What is wrong with submitted parameters, by member; empty where nothing is."""
+        errors = schema_errors(self.schema, parameters)
+        return errors or self.check(parameters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of action by its name."""
+
+    name: str
+    summary: str
+    provider: str
+    versions: Mapping[int, KindVersion]
+
+    @property
+    def latest(self) -> int:
+        """The version that a submission without one means."""
+        return max(self.versions)
+
+
+def pointer(path: Sequence[str | int]) -> str:
+    """A JSON Pointer."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def schema_errors(schema: Mapping[str, Any], instance: Any) -> list[FieldError]:
+    """Violations in words for whoever wrote the request, at most twenty, one a member."""
+    validator = jsonschema_rs.Draft202012Validator(dict(schema))
+    found: dict[str, str] = {}
+    for error in validator.iter_errors(instance):
+        for where, detail in _explain(schema, list(error.instance_path), error):
+            found.setdefault(where, detail)
+        if len(found) >= 20:
+            break
+    return [FieldError(detail=detail, pointer=where) for where, detail in found.items()]
+
+
+def _explain(
+    schema: Mapping[str, Any], path: list[str | int], error: jsonschema_rs.ValidationError
+) -> list[tuple[str, str]]:
+    name = error.kind.name
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    if name == "additionalProperties":
+        known = ", ".join(properties)
+        extra = [key for key in error.instance if key not in properties]
+        return [(pointer([*path, key]), f"is not a parameter; known are {known}") for key in extra]
+    if name == "required":
+        missing = [key for key in schema.get("required", []) if key not in error.instance]
+        return [(pointer([*path, key]), "is required") for key in missing]
+    hint = properties.get(path[0], {}).get("description", "") if path else ""
+    return [(pointer(path), f"must be {hint}" if hint else error.message)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreeWay:
+    """A fact as it was asked, as it was approved, and as it is now."""
+
+    label: str
+    requested: str
+    approved: str
+    now: str
+    differs: bool = field(default=False)
+
+
+def three_way(
+    requested: Mapping[str, Any], approved: Mapping[str, Any], now: Mapping[str, Any]
+) -> tuple[ThreeWay, ...]:
+    """The rows of a blocked execution: every fact that any of the three names."""
+    rows = []
+    for key in dict.fromkeys([*requested, *approved, *now]):
+        texts = ["" if side.get(key) is None else str(side[key]) for side in (requested, approved, now)]
+        known = {text for text in texts if text}
+        rows.append(
+            ThreeWay(
+                label=key.replace("_", " "),
+                requested=texts[0],
+                approved=texts[1],
+                now=texts[2],
+                differs=len(known) > 1,
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,1 @@
+"""Policies: rules as data, evaluated by pure code."""
