@@ -26,10 +26,20 @@ def web(env: Mapping[str, str], *, port: int, name: str = "web") -> Program:
     return Program(name=name, argv=(sys.executable, "-m", *argv, *tail), env=env, cwd=ROOT)
 
 
-def worker(env: Mapping[str, str], *, name: str = "worker", module: str = "celery", concurrency: int = 8) -> Program:
+def worker(
+    env: Mapping[str, str], *, name: str = "worker", module: str = "celery", concurrency: int = 8
+) -> Program:
     """A Celery worker on threads: a step waits for a provider most of its time."""
     argv = ("-A", "approvals.celery", "worker", "--pool=threads", f"--concurrency={concurrency}")
-    tail = ("-Q", "steps,sweeps", "-n", f"{name}@%h", "--without-gossip", "--without-mingle", "--without-heartbeat")
+    tail = (
+        "-Q",
+        "steps,sweeps",
+        "-n",
+        f"{name}@%h",
+        "--without-gossip",
+        "--without-mingle",
+        "--without-heartbeat",
+    )
     return Program(
         name=name,
         argv=(sys.executable, "-m", module, *argv, *tail, "--loglevel", "WARNING"),

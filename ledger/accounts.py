@@ -7,7 +7,7 @@ from django.conf import settings
 
 from ledger.errors import LedgerError
 from ledger.models import ProviderAccount
-from ledger.providers.base import Account, Adapter
+from ledger.providers.base import Account, Adapter, ProviderUnavailableError
 from ledger.providers.registry import adapter_for
 from ledger.transactions import Tx
 
@@ -34,7 +34,7 @@ def encrypt(secret: str) -> bytes:
     return _box().encrypt(secret.encode())
 
 
-def decrypt(token: bytes) -> str:
+def decrypt(token: bytes | memoryview) -> str:
     """Decrypt with whichever key fits. Raises SecretUnreadableError."""
     try:
         return _box().decrypt(bytes(token)).decode()
@@ -55,15 +55,18 @@ def create_account(tx: Tx, *, provider: str, name: str, base_url: str, secret: s
 
 
 def adapter(account: ProviderAccount) -> Adapter:
-    """The adapter that speaks for an account."""
-    return adapter_for(
-        Account(
-            id=str(account.id),
-            provider=account.provider,
-            base_url=account.base_url,
-            secret=decrypt(account.encrypted_secret),
+    """The adapter that speaks for an account. Raises ProviderUnavailableError where its settings are of no use."""
+    try:
+        return adapter_for(
+            Account(
+                id=str(account.id),
+                provider=account.provider,
+                base_url=account.base_url,
+                secret=decrypt(account.encrypted_secret),
+            )
         )
-    )
+    except (SecretUnreadableError, LookupError, ValueError) as error:
+        raise ProviderUnavailableError("account_unusable", str(error)) from error
 
 
 def resource_key(account_id: UUID, provider: str, resource: str) -> str:

@@ -35,4 +35,9 @@ class GuardRefusedError(LedgerError):
     ) -> None:
         super().__init__(message)
         self.reason = reason
-        self.detail = {"message": message, "requested": requested or {}, "approved": approved or {}, "now": now or {}}
+        self.detail = {
+            "message": message,
+            "requested": requested or {},
+            "approved": approved or {},
+            "now": now or {},
+        }

@@ -75,7 +75,9 @@ def take_lease(tenant_id: UUID, operation_id: UUID, lease: UUID) -> Operation | 
     with tenant_transaction(tenant_id) as tx:
         operation = operations.lock(operation_id)
         if operation.state != S.PREPARED:
-            tx.finish("execute", operation_id)  # a row that was delivered late; what stands needs another step
+            tx.finish(
+                "execute", operation_id
+            )  # a row that was delivered late; what stands needs another step
             return None
         now = tx.now()
         if operation.lease_until is not None and operation.lease_until > now:
@@ -151,7 +153,9 @@ def expired(operation: Operation, now: datetime) -> GuardRefusedError:
     )
 
 
-def allowance(operation: Operation, number: int, now: datetime) -> tuple[Allowance, RecoveryPermission | None]:
+def allowance(
+    operation: Operation, number: int, now: datetime
+) -> tuple[Allowance, RecoveryPermission | None]:
     """Why attempt `number` is allowed (R-D1). Raises GuardRefusedError where nothing allows it."""
     if number == 1:
         return Allowance.FIRST, None
@@ -181,7 +185,9 @@ def still_holds(claim_: Claim) -> None:
             raise  # a database error ends the transaction and the step is tried again
         except Exception as error:
             logger.exception("a guard failed", extra={"guard": path})
-            raise GuardRefusedError("guard_error", f"The check {path} failed, so nothing was sent.") from error
+            raise GuardRefusedError(
+                "guard_error", f"The check {path} failed, so nothing was sent."
+            ) from error
 
 
 def check_payment(claim_: Claim) -> None:
@@ -221,7 +227,9 @@ def refuse(tx: Tx, operation: Operation, refusal: GuardRefusedError) -> None:
             tx, operation, reason=refusal.reason, again_in=0, recovery_refused=refusal.reason, detail=detail
         )
         return
-    operations.settle(tx, operation, S.BLOCKED, event="operation.blocked", reason=refusal.reason, detail=detail)
+    operations.settle(
+        tx, operation, S.BLOCKED, event="operation.blocked", reason=refusal.reason, detail=detail
+    )
 
 
 def dispatch(
@@ -312,7 +320,11 @@ def record(tenant_id: UUID, operation_id: UUID, attempt: Attempt, answer: Answer
         )
         attempt = Attempt.objects.get(id=attempt.id)
         if attempt.outcome in {AttemptOutcome.PENDING, AttemptOutcome.UNKNOWN}:
-            attempt.outcome, attempt.reason, attempt.ended_at = AttemptOutcome(answer.outcome), answer.reason[:80], now
+            attempt.outcome, attempt.reason, attempt.ended_at = (
+                AttemptOutcome(answer.outcome),
+                answer.reason[:80],
+                now,
+            )
             attempt.save(update_fields=["outcome", "reason", "ended_at"])
         if not mine:
             return record_late(tx, operation, attempt, answer)
@@ -326,7 +338,9 @@ def settle_answer(tx: Tx, operation: Operation, attempt: Attempt, answer: Answer
         try:
             receipt = operations.store_receipt(tx, operation, attempt, answer.receipt, source="response")
         except operations.ReferenceTakenError as error:
-            operations.to_unknown(tx, operation, reason="reference_taken", again_in=settings.LEDGER_BACKOFF_SECONDS)
+            operations.to_unknown(
+                tx, operation, reason="reference_taken", again_in=settings.LEDGER_BACKOFF_SECONDS
+            )
             operations.open_case(tx, operation, reason="reference_taken", detail={"message": str(error)})
             return "the provider's reference belongs to another operation"
         operations.settle(
@@ -391,10 +405,15 @@ def record_late(tx: Tx, operation: Operation, attempt: Attempt, answer: Answer) 
             operations.open_case(tx, operation, reason="reference_taken", detail={"message": str(error)})
         references = set(operation.receipts.values_list("reference", flat=True))
         if len(references) > 1:
-            operations.open_case(tx, operation, reason="duplicate_effect", detail={"references": sorted(references)})
+            operations.open_case(
+                tx, operation, reason="duplicate_effect", detail={"references": sorted(references)}
+            )
         elif operation.state in FINAL - HAPPENED:
             operations.open_case(
-                tx, operation, reason="late_receipt", detail={"state": operation.state, "references": sorted(references)}
+                tx,
+                operation,
+                reason="late_receipt",
+                detail={"state": operation.state, "references": sorted(references)},
             )
     if operation.state == S.OUTCOME_UNKNOWN:
         tx.schedule("reconcile", operation.id, due_at=tx.now())
@@ -413,8 +432,8 @@ def watch(tenant_id: UUID, operation_id: UUID) -> str:
         if operation.lease_until is not None and operation.lease_until > now:
             tx.schedule("watchdog", operation_id, due_at=operation.lease_until, hint=False)
             return "the lease still runs"
-        Attempt.objects.filter(operation=operation, number=operation.attempt_count, outcome=AttemptOutcome.PENDING).update(
-            outcome=AttemptOutcome.UNKNOWN, reason="lease_expired", ended_at=now
-        )
+        Attempt.objects.filter(
+            operation=operation, number=operation.attempt_count, outcome=AttemptOutcome.PENDING
+        ).update(outcome=AttemptOutcome.UNKNOWN, reason="lease_expired", ended_at=now)
         operations.to_unknown(tx, operation, reason="lease_expired", again_in=0)
     return "outcome unknown"

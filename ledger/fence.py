@@ -93,10 +93,11 @@ def privileges(model: type[models.Model]) -> tuple[str, ...]:
 
 def grant(connection: BaseDatabaseWrapper, role: str) -> None:
     """Give `role` exactly what the models declare, and nothing else. Idempotent; the owner's connection."""
-    wanted = {"django_migrations": ("SELECT",)}
+    wanted: dict[str, tuple[str, ...]] = {"django_migrations": ("SELECT",)}
     for model in apps.get_models(include_auto_created=True):
-        if model._meta.managed and not model._meta.proxy:
-            wanted[model._meta.db_table] = privileges(model)
+        meta = model._meta  # noqa: SLF001 - Django's documented way to a model's table
+        if meta.managed and not meta.proxy:
+            wanted[meta.db_table] = privileges(model)
     user = sql.Identifier(role)
     with connection.cursor() as cursor:
         tables = set(connection.introspection.table_names(cursor))

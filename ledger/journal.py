@@ -74,7 +74,7 @@ def payload_digest(salt: str, text: str) -> str:
 
 def entry_hash(entry: JournalEntry) -> str:
     """SHA-256 over the RFC 8785 form of everything in an entry but its own hash and id."""
-    body = {
+    body: dict[str, Any] = {
         "tenant": str(entry.tenant_id),
         "seq": entry.seq,
         "at": stamp(entry.at),
@@ -103,7 +103,8 @@ def append(tenant_id: UUID, entries: Sequence[Entry]) -> None:
 def _append(tenant_id: UUID, entries: Sequence[Entry]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT seq, hash, ledger_now() FROM ledger_chainhead WHERE tenant_id = %s FOR NO KEY UPDATE", [tenant_id]
+            "SELECT seq, hash, ledger_now() FROM ledger_chainhead WHERE tenant_id = %s FOR NO KEY UPDATE",
+            [tenant_id],
         )
         row = cursor.fetchone()
         if row is None:

@@ -121,7 +121,9 @@ class Observation(models.Model):
     digest = models.CharField(max_length=71)
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["tenant_id", "action_id", "answered_at"], name="observation_by_action")]
+        indexes: ClassVar = [
+            models.Index(fields=["tenant_id", "action_id", "answered_at"], name="observation_by_action")
+        ]
 
 
 class RecoveryPermission(models.Model):
@@ -159,7 +161,9 @@ class Attempt(models.Model):
     operation = models.ForeignKey(Operation, on_delete=models.PROTECT, related_name="attempts")
     number = models.PositiveIntegerField()
     allowed_by = models.CharField(max_length=40)
-    permission = models.OneToOneField(RecoveryPermission, on_delete=models.PROTECT, null=True, related_name="attempt")
+    permission = models.OneToOneField(
+        RecoveryPermission, on_delete=models.PROTECT, null=True, related_name="attempt"
+    )
     observation = models.ForeignKey(Observation, on_delete=models.PROTECT, null=True, related_name="+")
     lease_owner = models.UUIDField()
     started_at = models.DateTimeField()
@@ -174,7 +178,8 @@ class Attempt(models.Model):
             models.CheckConstraint(condition=one_of("outcome", AttemptOutcome), name="attempt_outcome"),
             models.CheckConstraint(condition=one_of("allowed_by", Allowance), name="attempt_allowed_by"),
             models.CheckConstraint(
-                condition=Q(allowed_by__in=[Allowance.FIRST, Allowance.NOT_ACCEPTED]) | Q(permission__isnull=False),
+                condition=Q(allowed_by__in=[Allowance.FIRST, Allowance.NOT_ACCEPTED])
+                | Q(permission__isnull=False),
                 name="attempt_recovery_needs_permission",
             ),
         ]
@@ -279,7 +284,9 @@ class Outbox(models.Model):
     created_at = models.DateTimeField()
 
     class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(fields=["step", "subject_id"], name="outbox_step_once")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["step", "subject_id"], name="outbox_step_once")
+        ]
         indexes: ClassVar = [
             models.Index(fields=["publish_at"], name="outbox_publish_at"),
             models.Index(fields=["due_at"], name="outbox_due_at"),
@@ -327,7 +334,9 @@ class JournalPayload(models.Model):
 
     keep_rows = True
 
-    entry = models.OneToOneField(JournalEntry, on_delete=models.PROTECT, primary_key=True, related_name="payload")
+    entry = models.OneToOneField(
+        JournalEntry, on_delete=models.PROTECT, primary_key=True, related_name="payload"
+    )
     tenant_id = models.UUIDField()
     salt = models.CharField(max_length=64)
     text = models.TextField()  # RFC 8785 form of the payload

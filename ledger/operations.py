@@ -125,7 +125,9 @@ def move(tx: Tx, operation: Operation, new: OperationState, **changes: Any) -> N
     if not may_move(old, new):
         raise InvalidTransitionError(f"{old} -> {new} is no move of an operation")
     changes |= {"state": new, "state_version": operation.state_version + 1, "updated_at": tx.now()}
-    moved = Operation.objects.filter(id=operation.id, state=old, state_version=operation.state_version).update(**changes)
+    moved = Operation.objects.filter(
+        id=operation.id, state=old, state_version=operation.state_version
+    ).update(**changes)
     if moved != 1:
         raise InvalidTransitionError(f"somebody else moved the operation out of {old} first")
     for name, value in changes.items():
@@ -135,27 +137,38 @@ def move(tx: Tx, operation: Operation, new: OperationState, **changes: Any) -> N
 def unresolved_attempts(operation: Operation) -> list[Attempt]:
     """Attempts that may have landed, by number."""
     return list(
-        operation.attempts.filter(outcome__in=[AttemptOutcome.PENDING, AttemptOutcome.UNKNOWN]).order_by("number")
+        operation.attempts.filter(outcome__in=[AttemptOutcome.PENDING, AttemptOutcome.UNKNOWN]).order_by(
+            "number"
+        )
     )
 
 
-def settle(tx: Tx, operation: Operation, new: OperationState, *, event: str, actor: Actor = WORKER, **payload: Any) -> None:
+def settle(
+    tx: Tx, operation: Operation, new: OperationState, *, event: str, actor: Actor = WORKER, **payload: Any
+) -> None:
     """Move to a final state: no step is left but what follows it, and its open cases close."""
     reason = payload.get("reason", "")
     detail = payload.get("detail") or {}
-    changes: dict[str, Any] = {"unresolved": False, "lease_owner": None, "lease_until": None, "reason": reason}
+    changes: dict[str, Any] = {
+        "unresolved": False,
+        "lease_owner": None,
+        "lease_until": None,
+        "reason": reason,
+    }
     if detail:
         changes["detail"] = detail
     move(tx, operation, new, **changes)
     for step in OPEN_STEPS:
         tx.finish(step, operation.id)
     tx.journal(event, actor=actor, action_id=operation.action_id, operation_id=operation.id, **payload)
-    Case.objects.filter(operation=operation, settled_at__isnull=True).exclude(reason="duplicate_effect").update(
-        settled_at=tx.now(), settlement=str(new)
-    )
+    Case.objects.filter(operation=operation, settled_at__isnull=True).exclude(
+        reason="duplicate_effect"
+    ).update(settled_at=tx.now(), settlement=str(new))
     if new in HAPPENED:
         following = (
-            Operation.objects.filter(action_id=operation.action_id, sequence__gt=operation.sequence, state=S.PREPARED)
+            Operation.objects.filter(
+                action_id=operation.action_id, sequence__gt=operation.sequence, state=S.PREPARED
+            )
             .order_by("sequence")
             .first()
         )
@@ -163,7 +176,9 @@ def settle(tx: Tx, operation: Operation, new: OperationState, *, event: str, act
             tx.schedule("execute", following.id, due_at=tx.now())
 
 
-def to_unknown(tx: Tx, operation: Operation, *, reason: str, again_in: float, actor: Actor = WORKER, **changes: Any) -> None:
+def to_unknown(
+    tx: Tx, operation: Operation, *, reason: str, again_in: float, actor: Actor = WORKER, **changes: Any
+) -> None:
     """An attempt may have landed: stop writing, and ask the provider (R-C2)."""
     move(
         tx,
@@ -207,7 +222,9 @@ def back_off(tx: Tx, operation: Operation, *, reason: str, retry_after: float | 
     )
 
 
-def store_receipt(tx: Tx, operation: Operation, attempt: Attempt | None, data: ReceiptData, *, source: str) -> Receipt:
+def store_receipt(
+    tx: Tx, operation: Operation, attempt: Attempt | None, data: ReceiptData, *, source: str
+) -> Receipt:
     """Keep the provider's reference for this operation; the same one twice is one row (K63).
 
     Raises ReferenceTakenError where another operation owns it.

@@ -55,7 +55,9 @@ def hint(row_id: UUID) -> None:
     try:
         publisher().send_task(RUN_STEP, args=[str(row_id)], retry=False, ignore_result=True)
     except Exception as error:  # noqa: BLE001 - whatever the broker does, the commit stands
-        logger.warning("broker not reached; the relay will publish", extra={"row": str(row_id), "error": str(error)})
+        logger.warning(
+            "broker not reached; the relay will publish", extra={"row": str(row_id), "error": str(error)}
+        )
 
 
 def put(tenant_id: UUID, step: str, subject_id: UUID, *, due_at: datetime, hinted: bool) -> UUID:

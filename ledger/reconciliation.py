@@ -18,6 +18,7 @@ from ledger.models import LookUp, Operation, RecoveryPermission
 from ledger.operations import effect_request
 from ledger.providers import base
 from ledger.providers.base import Call, Capabilities, ProviderUnavailableError, ReceiptData
+from ledger.providers.registry import capabilities_of
 from ledger.states import Allowance, AttemptOutcome, OperationState
 from ledger.transactions import Tx, tenant_reads, tenant_transaction
 from ledger.verdict import UNRESOLVED, AttemptFact, Facts, Finding, LookUpFact, Verdict, judge
@@ -34,17 +35,17 @@ def reconcile(tenant_id: UUID, operation_id: UUID) -> str:
         has_receipt = operation.receipts.exists()
     if operation.state != S.OUTCOME_UNKNOWN:
         return let_go(tenant_id, operation_id)
-    adapter = accounts.adapter(operation.account)
+    capabilities = capabilities_of(operation.account.provider)
     asked_at = clock.now()
-    found = None if has_receipt else look_up(adapter, operation)
+    found = None if has_receipt else look_up(operation)
     with tenant_transaction(tenant_id) as tx:
         current = operations.lock(operation_id)
         if current.state != S.OUTCOME_UNKNOWN or current.attempt_count != operation.attempt_count:
             return "somebody else moved it first"
         if found is not None:
             keep(tx, current, asked_at, found)
-        verdict = judge(facts(current), adapter.capabilities, tx.now())
-        return apply(tx, current, verdict, adapter.capabilities)
+        verdict = judge(facts(current), capabilities, tx.now())
+        return apply(tx, current, verdict, capabilities)
 
 
 def let_go(tenant_id: UUID, operation_id: UUID) -> str:
@@ -55,9 +56,10 @@ def let_go(tenant_id: UUID, operation_id: UUID) -> str:
     return "settled already"
 
 
-def look_up(adapter: base.Adapter, operation: Operation) -> base.LookUp:
+def look_up(operation: Operation) -> base.LookUp:
     """One look-up; what goes wrong is an incomplete answer, which proves nothing."""
     try:
+        adapter = accounts.adapter(operation.account)
         return adapter.look_up(effect_request(operation), Call(deadline=settings.LEDGER_DEADLINE_SECONDS))
     except ProviderUnavailableError as error:
         return base.LookUp(complete=False, reason=error.reason)
@@ -142,7 +144,9 @@ def apply(tx: Tx, operation: Operation, verdict: Verdict, capabilities: Capabili
         case Finding.MAY_RESEND:
             permit(tx, operation, verdict, capabilities)
         case Finding.PERSON:
-            operations.open_case(tx, operation, reason=verdict.reason, detail={"attempts": operation.attempt_count})
+            operations.open_case(
+                tx, operation, reason=verdict.reason, detail={"attempts": operation.attempt_count}
+            )
             ask_again(tx, operation)
         case Finding.WAIT:
             ask_again(tx, operation)
@@ -189,8 +193,12 @@ def permit(tx: Tx, operation: Operation, verdict: Verdict, capabilities: Capabil
     evidence = {
         "look_up": str(newest.id) if newest else None,
         "asked_at": newest.asked_at.isoformat() if newest else None,
-        "first_dispatched_at": operation.first_dispatched_at.isoformat() if operation.first_dispatched_at else None,
-        "key_retention_seconds": int(capabilities.key_retention.total_seconds()) if capabilities.key_retention else None,
+        "first_dispatched_at": operation.first_dispatched_at.isoformat()
+        if operation.first_dispatched_at
+        else None,
+        "key_retention_seconds": int(capabilities.key_retention.total_seconds())
+        if capabilities.key_retention
+        else None,
     }
     permission = RecoveryPermission.objects.create(
         tenant_id=tx.tenant_id,

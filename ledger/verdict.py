@@ -126,7 +126,9 @@ def _found(facts: Facts) -> Verdict | None:
     if any((one.amount, one.currency) != (facts.amount, facts.currency) for one in seen.values()):
         return Verdict(finding=Finding.PERSON, reason="found_with_other_amount")
     receipts = sorted(seen.values(), key=lambda one: (one.created or 0, one.reference))
-    first = next((one for one in receipts if one.reference in {own.reference for own in facts.receipts}), receipts[0])
+    first = next(
+        (one for one in receipts if one.reference in {own.reference for own in facts.receipts}), receipts[0]
+    )
     return Verdict(
         finding=Finding.HAPPENED,
         reason="receipt_on_attempt" if first in facts.receipts else "found_by_key",

@@ -71,7 +71,7 @@ class Clock:
         with psycopg.connect(self.url, autocommit=True) as owner:
             owner.execute(
                 "CREATE OR REPLACE FUNCTION ledger_now() RETURNS timestamptz LANGUAGE sql VOLATILE"
-                f" AS $$ SELECT {body} $$"  # type: ignore[arg-type]
+                f" AS $$ SELECT {body} $$"
             )
 
     def at(self, moment: datetime) -> None:

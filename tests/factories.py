@@ -31,7 +31,13 @@ POLICY: dict[str, Any] = {
             "quorum": 1,
             "roles": ["reviewer"],
         },
-        {"name": "large refunds", "when": {"currency": "usd"}, "outcome": "review", "quorum": 2, "roles": ["reviewer"]},
+        {
+            "name": "large refunds",
+            "when": {"currency": "usd"},
+            "outcome": "review",
+            "quorum": 2,
+            "roles": ["reviewer"],
+        },
     ],
     "expires_in": 3600,
     "execute_within": 3600,
@@ -67,7 +73,9 @@ def person(prefix: str) -> User:
     )
 
 
-def world(*, provider_url: str = "http://127.0.0.1:9", policy: dict[str, Any] | None = None, reviewers: int = 2) -> World:
+def world(
+    *, provider_url: str = "http://127.0.0.1:9", policy: dict[str, Any] | None = None, reviewers: int = 2
+) -> World:
     """A tenant with one agent (owned by the admin), reviewers, an admin, a Stripe account at `provider_url`."""
     tenant_id = tenants.create_tenant(slug=f"t-{secrets.token_hex(6)}", name="Test tenant")
     admin = person("ada")
@@ -78,7 +86,9 @@ def world(*, provider_url: str = "http://127.0.0.1:9", policy: dict[str, Any] | 
     token = agents.create_agent(tenant_id, name="support-bot", owner=admin)
     secret = f"sk_test_{secrets.token_hex(12)}"
     with tenant_transaction(tenant_id) as tx:
-        account = accounts.create_account(tx, provider="stripe", name="main", base_url=provider_url, secret=secret)
+        account = accounts.create_account(
+            tx, provider="stripe", name="main", base_url=provider_url, secret=secret
+        )
     policies.publish(tenant_id, kind="refund", document=policy or POLICY, by="test")
     with tenant_reads(tenant_id):
         agent = Agent.objects.get(tenant_id=tenant_id)

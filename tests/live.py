@@ -22,7 +22,7 @@ from approvals import programs
 from approvals.demo.browser import AgentProgram, Person
 from approvals.embedded import ports
 from approvals.embedded.engines import Engines
-from approvals.embedded.processes import Child, Supervisor
+from approvals.embedded.processes import Child, Program, Supervisor
 from tests.conftest import Clock
 from tests.factories import PASSWORD, World, world
 from tests.sandbox_process import Sandbox, wait_until
@@ -55,7 +55,9 @@ class Live:
 
     def payment(self, here: World, **more: Any) -> str:
         """A payment that has arrived, of 100.00 USD where nothing else is said."""
-        return self.sandbox.seed({"amount": 10_000, "currency": "usd", **more}, account=here.provider_secret)[0]
+        return self.sandbox.seed({"amount": 10_000, "currency": "usd", **more}, account=here.provider_secret)[
+            0
+        ]
 
     def agent(self, here: World) -> AgentProgram:
         return AgentProgram(self.base_url, here.token)
@@ -84,7 +86,9 @@ class Live:
         """Poll until it is final."""
         with self.agent(here) as agent:
             found = wait_until(
-                lambda: (body := agent.get(action_id, wait=2))["final"] and body, seconds=seconds, what=action_id
+                lambda: (body := agent.get(action_id, wait=2))["final"] and body,
+                seconds=seconds,
+                what=action_id,
             )
         return dict(found)
 
@@ -95,7 +99,7 @@ class Live:
     def broker(self) -> redis.Redis:
         return redis.Redis.from_url(self.env["REDIS_URL"])
 
-    def start(self, program: programs.Program) -> Child:
+    def start(self, program: Program) -> Child:
         child = self.supervisor.start(program)
         self.children[program.name] = child
         return child
@@ -118,8 +122,7 @@ class Live:
 
     def server(self, name: str) -> Child:
         """One of the embedded servers' processes: `postgres` or `valkey`."""
-        children = self.engines._now.supervisor._children
-        return next(child for child in children if child.name == name)
+        return self.engines.server(name)
 
 
 def refund_body(payment: str, *, step: str = "step", amount: int = 4_900, **more: Any) -> dict[str, Any]:
@@ -128,7 +131,12 @@ def refund_body(payment: str, *, step: str = "step", amount: int = 4_900, **more
         "kind": "refund",
         "run_id": "run_8812",
         "step_id": step,
-        "parameters": {"payment": payment, "amount": amount, "currency": "usd", "reason": "requested_by_customer"},
+        "parameters": {
+            "payment": payment,
+            "amount": amount,
+            "currency": "usd",
+            "reason": "requested_by_customer",
+        },
         "reasoning": "charged twice",
         **more,
     }

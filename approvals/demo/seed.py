@@ -34,7 +34,16 @@ CAST: dict[str, dict[str, Any]] = {
         "admins": {"gus": "Gus Lind"},
     },
 }
-PAYERS = ("Dana Fox", "Sam Okafor", "Mia Chen", "Noor Khalil", "Jan Novak", "Ana Costa", "Leo Brandt", "Eve Hart")
+PAYERS = (
+    "Dana Fox",
+    "Sam Okafor",
+    "Mia Chen",
+    "Noor Khalil",
+    "Jan Novak",
+    "Ana Costa",
+    "Leo Brandt",
+    "Eve Hart",
+)
 POLICY: dict[str, Any] = {
     "rules": [
         {
@@ -102,8 +111,13 @@ def seed(path: Path, sandbox_url: str) -> dict[str, Cast]:
 
 def seed_tenant(slug: str, parts: dict[str, Any], cast: Cast, sandbox_url: str) -> None:
     """One tenant with everybody in it."""
-    tenant_id = next(tenants.tenants_with_slug(slug), None) or tenants.create_tenant(slug=slug, name=parts["name"])
-    for group, known, role in (("reviewers", cast.reviewers, Role.REVIEWER), ("admins", cast.admins, Role.ADMIN)):
+    tenant_id = next(tenants.tenants_with_slug(slug), None) or tenants.create_tenant(
+        slug=slug, name=parts["name"]
+    )
+    for group, known, role in (
+        ("reviewers", cast.reviewers, Role.REVIEWER),
+        ("admins", cast.admins, Role.ADMIN),
+    ):
         for username, full_name in parts[group].items():
             known[username] = seed_person(tenant_id, username, full_name, role, known.get(username))
     owner = User.objects.get(username=next(iter(parts["admins"])))
@@ -152,7 +166,9 @@ def seed_account(tenant_id: UUID, secret: str, sandbox_url: str) -> None:
     with tenant_transaction(tenant_id) as tx:
         known = ProviderAccount.objects.filter(tenant_id=tenant_id, provider="stripe", name="sandbox").first()
         if known is None:
-            accounts.create_account(tx, provider="stripe", name="sandbox", base_url=sandbox_url, secret=secret)
+            accounts.create_account(
+                tx, provider="stripe", name="sandbox", base_url=sandbox_url, secret=secret
+            )
         else:
             ProviderAccount.objects.filter(id=known.id).update(
                 base_url=sandbox_url, encrypted_secret=accounts.encrypt(secret)
@@ -161,16 +177,24 @@ def seed_account(tenant_id: UUID, secret: str, sandbox_url: str) -> None:
 
 def seed_payments(secret: str, sandbox_url: str) -> list[str]:
     """Ten payments of 1,000.00 USD, two in yen and two in dinars."""
-    wanted = [{"amount": 100_000, "currency": "usd", "name": PAYERS[n % 8], "last4": f"{4242 + n}"} for n in range(10)]
+    wanted = [
+        {"amount": 100_000, "currency": "usd", "name": PAYERS[n % 8], "last4": f"{4242 + n}"}
+        for n in range(10)
+    ]
     wanted += [{"amount": 100_000, "currency": "jpy", "name": name} for name in ("Yuki Mori", "Ren Sato")]
-    wanted += [{"amount": 100_000, "currency": "kwd", "name": name} for name in ("Fahad Salem", "Lulwa Nasser")]
+    wanted += [
+        {"amount": 100_000, "currency": "kwd", "name": name} for name in ("Fahad Salem", "Lulwa Nasser")
+    ]
     return at_sandbox(sandbox_url, secret, wanted)
 
 
 def at_sandbox(sandbox_url: str, secret: str, payments: list[dict[str, Any]]) -> list[str]:
     """Seed payments in an account's books; returns their ids."""
     answer = httpx.post(
-        f"{sandbox_url}/_sandbox/seed", json={"account": secret, "payments": payments}, timeout=10, trust_env=False
+        f"{sandbox_url}/_sandbox/seed",
+        json={"account": secret, "payments": payments},
+        timeout=10,
+        trust_env=False,
     )
     answer.raise_for_status()
     return [payment["id"] for payment in answer.json()["payments"]]

@@ -71,7 +71,9 @@ def walk(stage: Stage, title: str, fault: str = "") -> Walked:
     say = stage.say
     say(f"\n{title}")
     (payment,) = at_sandbox(
-        stage.sandbox_url, stage.cast.provider_secret, [{"amount": 12_000, "currency": "usd", "name": "Dana Fox"}]
+        stage.sandbox_url,
+        stage.cast.provider_secret,
+        [{"amount": 12_000, "currency": "usd", "name": "Dana Fox"}],
     )
     print_books(stage, payment, "before")
     if fault:
@@ -99,7 +101,9 @@ def walk(stage: Stage, title: str, fault: str = "") -> Walked:
         if answer.status_code != 201:
             raise WalkError(f"the submission was answered {answer.status_code}: {answer.text}")
         action_id = answer.json()["id"]
-        say(f"  agent        {name} proposed {format_amount(AMOUNT, 'usd')} back: action {action_id}, {answer.status_code}")
+        say(
+            f"  agent        {name} proposed {format_amount(AMOUNT, 'usd')} back: action {action_id}, {answer.status_code}"
+        )
         person.sign_in(reviewer, password)
         say(f"  reviewer     {reviewer} signed in and opened /actions/{action_id}/")
         started = time.monotonic()

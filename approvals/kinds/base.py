@@ -6,7 +6,7 @@ A kind never reads the database or the clock, and never reinterprets parameters 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jsonschema_rs
 
@@ -134,16 +134,16 @@ def schema_errors(schema: Mapping[str, Any], instance: Any) -> list[FieldError]:
 def _explain(
     schema: Mapping[str, Any], path: list[str | int], error: jsonschema_rs.ValidationError
 ) -> list[tuple[str, str]]:
-    name = error.kind.name
+    name, instance = error.kind.name, cast(Any, error.instance)
     properties: Mapping[str, Any] = schema.get("properties", {})
     if name == "additionalProperties":
         known = ", ".join(properties)
-        extra = [key for key in error.instance if key not in properties]
+        extra = [key for key in instance if key not in properties]
         return [(pointer([*path, key]), f"is not a parameter; known are {known}") for key in extra]
     if name == "required":
-        missing = [key for key in schema.get("required", []) if key not in error.instance]
+        missing = [key for key in schema.get("required", []) if key not in instance]
         return [(pointer([*path, key]), "is required") for key in missing]
-    hint = properties.get(path[0], {}).get("description", "") if path else ""
+    hint = properties.get(str(path[0]), {}).get("description", "") if path else ""
     return [(pointer(path), f"must be {hint}" if hint else error.message)]
 
 

@@ -30,7 +30,7 @@ SCHEMA: dict[str, Any] = {
     "properties": {
         "payment": {
             "type": "string",
-            "pattern": "^(pi|ch|py)_[A-Za-z0-9_]{1,200}$",
+            "pattern": "^pi_[A-Za-z0-9_]{1,200}$",  # one name a payment: its lock and its history hang on it
             "description": "the provider's id of the payment, such as pi_3Q…",
         },
         "amount": {
@@ -103,7 +103,9 @@ def title(normalized: Mapping[str, Any], record: PaymentRecord | None) -> Title:
 def diff(normalized: Mapping[str, Any], record: PaymentRecord | None) -> tuple[DiffRow, ...]:
     """What will change, from the provider's own record where it has been read (R-B2)."""
     amount, currency = _money(normalized)
-    rows = [DiffRow(key="amount", label="Refund", after=Value(kind="money", amount=amount, currency=currency))]
+    rows = [
+        DiffRow(key="amount", label="Refund", after=Value(kind="money", amount=amount, currency=currency))
+    ]
     rows += _provider_rows(normalized, record)
     if reason := normalized.get("reason"):
         rows.append(DiffRow(key="reason", label="Reason", after=_words(REASONS[reason]), source="agent"))

@@ -11,7 +11,16 @@ from pytest_django import Settings
 from ledger import execution, observations, operations, outbox
 from ledger.errors import GuardRefusedError
 from ledger.execution import Claim
-from ledger.models import Attempt, Case, JournalEntry, Operation, Outbox, Receipt, RecoveryPermission, Response
+from ledger.models import (
+    Attempt,
+    Case,
+    JournalEntry,
+    Operation,
+    Outbox,
+    Receipt,
+    RecoveryPermission,
+    Response,
+)
 from ledger.providers.base import Answer, Outcome, ReceiptData
 from ledger.reconciliation import reconcile
 from ledger.transactions import tenant_reads, tenant_transaction
@@ -45,7 +54,9 @@ def here(provider: Sandbox) -> World:
 
 @pytest.fixture
 def payment(provider: Sandbox, here: World) -> str:
-    return provider.seed({"amount": 10_000, "currency": "usd", "name": "Dana Fox"}, account=here.provider_secret)[0]
+    return provider.seed(
+        {"amount": 10_000, "currency": "usd", "name": "Dana Fox"}, account=here.provider_secret
+    )[0]
 
 
 def books(provider: Sandbox, payment: str) -> list[int]:
@@ -93,7 +104,9 @@ def test_a_refund_goes_through_once(provider: Sandbox, here: World, payment: str
     assert events(operation) == ["operation.prepared", "operation.dispatched", "operation.succeeded"]
 
 
-def test_three_deliveries_two_at_once_make_one_call(provider: Sandbox, here: World, payment: str) -> None:  # K12
+def test_three_deliveries_two_at_once_make_one_call(
+    provider: Sandbox, here: World, payment: str
+) -> None:  # K12
     operation = refund(here, payment)
     provider.fault("refund.create", "slow", seconds=0.5)
     row = Outbox.objects.get(tenant_id=here.tenant_id)
@@ -155,7 +168,9 @@ def test_a_late_original_and_its_second_attempt_are_one_refund(
     assert {attempt.operation_id for attempt in attempts(operation)} == {operation.id}
 
 
-def test_a_worker_that_dies_after_the_claim(provider: Sandbox, here: World, payment: str, clock: Clock) -> None:
+def test_a_worker_that_dies_after_the_claim(
+    provider: Sandbox, here: World, payment: str, clock: Clock
+) -> None:
     # R-C3, K4: nobody sends from `dispatched`; the lease ends, the provider is asked, the same key is used again
     operation = refund(here, payment)
     abandoned_claim(here, operation)
@@ -245,7 +260,7 @@ def test_sixty_and_sixty_of_a_hundred_one_goes(provider: Sandbox, here: World, p
     for _ in range(5):
         one_payment = provider.seed({"amount": 10_000, "currency": "usd"}, account=here.provider_secret)[0]
         pair = [refund(here, one_payment, amount=6_000, run_id=f"run_{number}") for number in (1, 2)]
-        in_parallel(*[lambda one=one: execution.execute(here.tenant_id, one.id) for one in pair])  # type: ignore[misc]
+        in_parallel(*[lambda one=one: execution.execute(here.tenant_id, one.id) for one in pair])
         states = sorted(fresh(one).state for one in pair)
         assert states == ["blocked", "succeeded"]
         assert books(provider, one_payment) == [6_000]
@@ -260,10 +275,15 @@ def test_an_unknown_amount_stays_reserved(provider: Sandbox, here: World, paymen
     assert posts(provider, here) == 0
 
 
-def test_execution_in_time_to_the_microsecond(provider: Sandbox, here: World, payment: str, clock: Clock) -> None:
+def test_execution_in_time_to_the_microsecond(
+    provider: Sandbox, here: World, payment: str, clock: Clock
+) -> None:
     with tenant_transaction(here.tenant_id) as tx:  # K26, R-B5
         limit = tx.after(600).replace(microsecond=0)
-    late, early = refund(here, payment, execute_before=limit), refund(here, payment, execute_before=limit, run_id="r2")
+    late, early = (
+        refund(here, payment, execute_before=limit),
+        refund(here, payment, execute_before=limit, run_id="r2"),
+    )
     clock.at(limit)
     assert execution.execute(here.tenant_id, late.id) == "refused: authorization_expired"
     assert (fresh(late).state, fresh(late).reason) == ("blocked", "authorization_expired")
@@ -330,7 +350,9 @@ def test_a_refused_second_attempt_is_not_forgotten(
     elsewhere_reference = "re_found_late"
     with tenant_transaction(here.tenant_id) as tx:
         locked = operations.lock(operation.id)
-        data = ReceiptData(reference=elsewhere_reference, amount=4_900, currency="usd", provider_status="succeeded")
+        data = ReceiptData(
+            reference=elsewhere_reference, amount=4_900, currency="usd", provider_status="succeeded"
+        )
         operations.store_receipt(tx, locked, None, data, source="look_up")
     assert reconcile(here.tenant_id, operation.id) == "happened: receipt_on_attempt"
     with tenant_reads(here.tenant_id):
@@ -353,7 +375,9 @@ def test_a_rate_limit_is_not_a_refusal(
 ) -> None:
     operation = refund(here, payment)
     real = execution.send
-    answers: list[Answer] = [Answer(outcome=Outcome.NOT_ACCEPTED, reason="rate_limited", status=429, retry_after=7)]
+    answers: list[Answer] = [
+        Answer(outcome=Outcome.NOT_ACCEPTED, reason="rate_limited", status=429, retry_after=7)
+    ]
     monkeypatch.setattr(execution, "send", lambda *a, **k: answers.pop() if answers else real(*a, **k))
     assert run_due(here.tenant_id) == ["not accepted; backed off"]
     assert fresh(operation).state == "prepared"

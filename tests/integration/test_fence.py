@@ -31,17 +31,22 @@ def test_the_application_role_cannot_bypass_the_fence() -> None:  # K71
     with connection.cursor() as cursor:
         cursor.execute("SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user")
         assert cursor.fetchone() == (False, False)
-        cursor.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tableowner = current_user")
+        cursor.execute(
+            "SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tableowner = current_user"
+        )
         assert cursor.fetchone() == (0,)
 
 
 def test_every_table_with_a_tenant_is_fenced_or_says_why_not() -> None:
-    fenced, outside = set(), set()
+    fenced: set[str] = set()
+    outside: set[str] = set()
     for model in apps.get_models():
         if any(field.column == "tenant_id" for field in model._meta.concrete_fields):
             (outside if getattr(model, "outside_fence", "") else fenced).add(model._meta.db_table)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT tablename FROM pg_policies WHERE schemaname = 'public' AND policyname = 'tenant_fence'")
+        cursor.execute(
+            "SELECT tablename FROM pg_policies WHERE schemaname = 'public' AND policyname = 'tenant_fence'"
+        )
         policies = {row[0] for row in cursor.fetchall()}
         cursor.execute("SELECT relname FROM pg_class WHERE relrowsecurity AND relkind = 'r'")
         enabled = {row[0] for row in cursor.fetchall()}
@@ -98,9 +103,13 @@ def test_the_owner_cannot_rewrite_the_journal_either(owner: psycopg.Connection) 
 
 
 def test_the_database_knows_the_same_transitions_as_the_code(owner: psycopg.Connection) -> None:
-    for table, pairs in (("ledger_operation", transition_pairs()), ("approvals_action", action_transition_pairs())):
+    for table, pairs in (
+        ("ledger_operation", transition_pairs()),
+        ("approvals_action", action_transition_pairs()),
+    ):
         row = owner.execute(
-            "SELECT tgargs FROM pg_trigger WHERE tgname = 'check_transition' AND tgrelid = %s::regclass", [table]
+            "SELECT tgargs FROM pg_trigger WHERE tgname = 'check_transition' AND tgrelid = %s::regclass",
+            [table],
         ).fetchone()
         assert row is not None
         allowed = row[0].split(b"\x00")[1].decode()
@@ -116,7 +125,9 @@ def test_the_journal_verifies_and_shows_a_change(owner: psycopg.Connection) -> N
         assert journal.verify(tenant_id) == journal.ChainCheck(entries=3)
     with owner.transaction():
         owner.execute("ALTER TABLE ledger_journalentry DISABLE TRIGGER append_only")
-        owner.execute("UPDATE ledger_journalentry SET event = 'forged' WHERE tenant_id = %s AND seq = 2", [tenant_id])
+        owner.execute(
+            "UPDATE ledger_journalentry SET event = 'forged' WHERE tenant_id = %s AND seq = 2", [tenant_id]
+        )
         owner.execute("ALTER TABLE ledger_journalentry ENABLE TRIGGER append_only")
     with tenant_reads(tenant_id):
         assert journal.verify(tenant_id).fault == "entry 2 was changed"
@@ -124,10 +135,15 @@ def test_the_journal_verifies_and_shows_a_change(owner: psycopg.Connection) -> N
 
 def test_a_transaction_that_fails_leaves_no_entry_and_no_step() -> None:  # R-C6
     tenant_id, subject = new_tenant(), new_id()
-    with pytest.raises(IntegrityError), tenant_transaction(tenant_id) as tx:
-        tx.journal("test.lost", actor=journal.SYSTEM)
-        tx.schedule("execute", subject, due_at=tx.now())
-        ChainHead.objects.create(tenant_id=tenant_id, seq=0, hash="0" * 64)
+
+    def fail_late() -> None:
+        with tenant_transaction(tenant_id) as tx:
+            tx.journal("test.lost", actor=journal.SYSTEM)
+            tx.schedule("execute", subject, due_at=tx.now())
+            ChainHead.objects.create(tenant_id=tenant_id, seq=0, hash="0" * 64)
+
+    with pytest.raises(IntegrityError):
+        fail_late()
     assert not Outbox.objects.filter(subject_id=subject).exists()
     with tenant_reads(tenant_id):
         assert not JournalEntry.objects.filter(event="test.lost").exists()
@@ -135,9 +151,17 @@ def test_a_transaction_that_fails_leaves_no_entry_and_no_step() -> None:  # R-C6
 
 def test_transactions_do_not_nest() -> None:
     tenant_id = new_tenant()
-    with tenant_transaction(tenant_id), pytest.raises(Exception, match="inside another one"), tenant_reads(tenant_id):
+    with (
+        tenant_transaction(tenant_id),
+        pytest.raises(Exception, match="inside another one"),
+        tenant_reads(tenant_id),
+    ):
         pass
-    with transaction.atomic(), pytest.raises(Exception, match="inside another one"), tenant_transaction(tenant_id):
+    with (
+        transaction.atomic(),
+        pytest.raises(Exception, match="inside another one"),
+        tenant_transaction(tenant_id),
+    ):
         pass
 
 

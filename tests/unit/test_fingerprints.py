@@ -43,10 +43,21 @@ def test_everything_asked_is_in_the_request_fingerprint(change: dict[str, Any]) 
 
 
 def test_the_action_fingerprint_binds_tenant_and_account() -> None:  # R-B1
-    base = {"tenant_id": "t", "account_id": "a", "kind": "refund", "schema_version": 1, "parameters": {"amount": 1}}
+    base = {
+        "tenant_id": "t",
+        "account_id": "a",
+        "kind": "refund",
+        "schema_version": 1,
+        "parameters": {"amount": 1},
+    }
     made = fingerprints.action_fingerprint(**base)
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", made)
-    for change in ({"tenant_id": "u"}, {"account_id": "b"}, {"schema_version": 2}, {"parameters": {"amount": 2}}):
+    for change in (
+        {"tenant_id": "u"},
+        {"account_id": "b"},
+        {"schema_version": 2},
+        {"parameters": {"amount": 2}},
+    ):
         assert fingerprints.action_fingerprint(**base | change) != made
 
 
@@ -64,7 +75,9 @@ def test_text_is_hashed_raw() -> None:  # K51: no Unicode normalization
     assert keys.sha256(composed) != keys.sha256(decomposed)
 
 
-@pytest.mark.parametrize("bad", [2**53, -(2**53), float("nan"), float("inf"), "\ud800", {1: 2}, {"a": object()}])
+@pytest.mark.parametrize(
+    "bad", [2**53, -(2**53), float("nan"), float("inf"), "\ud800", {1: 2}, {"a": object()}]
+)
 def test_what_has_no_canonical_form_is_refused(bad: Any) -> None:
     with pytest.raises(ValueError, match=r".*"):
         keys.canonical(bad)

@@ -10,7 +10,9 @@ from ledger.preconditions import check_refund, refundable
 from ledger.providers.base import KnownRefund, PaymentRecord
 
 
-def record(amount: int = 10_000, refunded: int = 0, refunds: tuple[KnownRefund, ...] = (), **more: Any) -> PaymentRecord:
+def record(
+    amount: int = 10_000, refunded: int = 0, refunds: tuple[KnownRefund, ...] = (), **more: Any
+) -> PaymentRecord:
     values = {"id": "pi_1", "currency": "usd", "status": "succeeded"} | more
     return PaymentRecord(amount=amount, refunded=refunded, refunds=refunds, **values)
 
@@ -54,8 +56,15 @@ def test_a_reserved_amount_that_is_hidden_from_the_list_counts_once() -> None:
 def test_ones_own_landed_attempt_is_not_held_against_oneself() -> None:
     landed = record(refunded=10_000, refunds=(known(10_000, "mine"),))
     assert check_refund(landed, amount=10_000, currency="usd", own_key="mine", own_unresolved=True) is None
-    assert check_refund(record(refunded=10_000), amount=10_000, currency="usd", own_key="mine", own_unresolved=True) is None
-    assert check_refund(landed, amount=10_000, currency="usd", own_key="mine", own_unresolved=False) is not None
+    assert (
+        check_refund(
+            record(refunded=10_000), amount=10_000, currency="usd", own_key="mine", own_unresolved=True
+        )
+        is None
+    )
+    assert (
+        check_refund(landed, amount=10_000, currency="usd", own_key="mine", own_unresolved=False) is not None
+    )
 
 
 others = st.lists(

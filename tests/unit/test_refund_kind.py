@@ -113,5 +113,8 @@ def test_unknown_kinds_and_versions_say_what_is_known() -> None:
 
 def test_three_columns_mark_what_differs() -> None:
     made = three_way({"amount": 4900}, {"amount": 4900}, {"amount": 4900, "refundable": 10})
-    assert [(row.label, row.now, row.differs) for row in made] == [("amount", "4900", False), ("refundable", "10", False)]
+    assert [(row.label, row.now, row.differs) for row in made] == [
+        ("amount", "4900", False),
+        ("refundable", "10", False),
+    ]
     assert three_way({"amount": 1}, {}, {"amount": 2})[0].differs

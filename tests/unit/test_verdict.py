@@ -14,16 +14,22 @@ from ledger.verdict import AttemptFact, Facts, Finding, LookUpFact, judge, key_p
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 KEYS = Capabilities(key_retention=24 * HOUR, detects_mismatch=True, look_up="by_key")
-BOUNDS = Capabilities(key_retention=None, look_up="by_key", processing_bound=5 * MINUTE, visibility_bound=MINUTE)
+BOUNDS = Capabilities(
+    key_retention=None, look_up="by_key", processing_bound=5 * MINUTE, visibility_bound=MINUTE
+)
 NOTHING = Capabilities(key_retention=None, look_up="none")
 FOUND = ReceiptData(reference="re_1", amount=4_900, currency="usd", provider_status="succeeded", created=1)
 
 
-def attempt(number: int = 1, outcome: AttemptOutcome = AttemptOutcome.UNKNOWN, ends: timedelta = MINUTE) -> AttemptFact:
+def attempt(
+    number: int = 1, outcome: AttemptOutcome = AttemptOutcome.UNKNOWN, ends: timedelta = MINUTE
+) -> AttemptFact:
     return AttemptFact(number=number, outcome=outcome, lease_until=START + ends)
 
 
-def look(at: timedelta, number: int = 1, *, complete: bool = True, matches: tuple[ReceiptData, ...] = ()) -> LookUpFact:
+def look(
+    at: timedelta, number: int = 1, *, complete: bool = True, matches: tuple[ReceiptData, ...] = ()
+) -> LookUpFact:
     return LookUpFact(attempt_number=number, asked_at=START + at, complete=complete, matches=matches)
 
 
@@ -68,7 +74,14 @@ CASES = [
         Finding.HAPPENED,
         "found_by_key",
     ),
-    ("a receipt on our attempt", facts(receipts=[FOUND]), KEYS, MINUTE, Finding.HAPPENED, "receipt_on_attempt"),
+    (
+        "a receipt on our attempt",
+        facts(receipts=[FOUND]),
+        KEYS,
+        MINUTE,
+        Finding.HAPPENED,
+        "receipt_on_attempt",
+    ),
     (
         "ours, but another amount",
         facts(amount=1, look_ups=[look(2 * MINUTE, matches=(FOUND,))]),
@@ -168,14 +181,20 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("known", "promises", "at", "finding", "reason"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
-def test_the_table(known: Facts, promises: Capabilities, at: timedelta, finding: Finding, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("known", "promises", "at", "finding", "reason"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
+def test_the_table(
+    known: Facts, promises: Capabilities, at: timedelta, finding: Finding, reason: str
+) -> None:
     verdict = judge(known, promises, START + at)
     assert (verdict.finding, verdict.reason) == (finding, reason)
 
 
 def test_two_references_under_our_key_are_named() -> None:  # R-D8
-    other = ReceiptData(reference="re_2", amount=4_900, currency="usd", provider_status="succeeded", created=2)
+    other = ReceiptData(
+        reference="re_2", amount=4_900, currency="usd", provider_status="succeeded", created=2
+    )
     verdict = judge(facts(look_ups=[look(MINUTE, matches=(other, FOUND))]), KEYS, START + HOUR)
     assert verdict.receipt == FOUND
     assert verdict.duplicates == (other,)
@@ -192,7 +211,9 @@ promises = st.builds(
 )
 look_ups = st.lists(st.builds(look, minutes, st.integers(1, 3), complete=st.booleans()), max_size=4)
 attempt_lists = st.lists(
-    st.builds(attempt, st.integers(1, 3), st.sampled_from(list(AttemptOutcome)), minutes), min_size=1, max_size=3
+    st.builds(attempt, st.integers(1, 3), st.sampled_from(list(AttemptOutcome)), minutes),
+    min_size=1,
+    max_size=3,
 )
 
 
@@ -224,7 +245,8 @@ def test_nothing_is_sent_again_without_a_ground(
         else:
             assert verdict.ground is Allowance.CONFIRMED_NOT_EXECUTED
             assert not open_ or any(
-                one.complete and one.asked_at > max(late.lease_until for late in open_) + 6 * MINUTE for one in asked
+                one.complete and one.asked_at > max(late.lease_until for late in open_) + 6 * MINUTE
+                for one in asked
             )
     if verdict.finding in {Finding.HAPPENED}:
         raise AssertionError("nothing was ever found")

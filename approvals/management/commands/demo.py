@@ -13,10 +13,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from approvals import programs
 from approvals.demo.seed import Cast, load
-from approvals.embedded import ports
+from approvals.embedded import ports, records
 from approvals.embedded.engines import Engines
 from approvals.embedded.errors import EmbeddedError
 from approvals.embedded.keys import write_private
+from approvals.embedded.lock import Lock
 from approvals.embedded.processes import Supervisor
 from approvals.embedded.signals import StopRequested, stop_on_signals
 
@@ -30,8 +31,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Ports, and whether to stay."""
         parser.add_argument("--port", type=int, default=8000, help="port of the pages and the API (8000)")
-        parser.add_argument("--sandbox-port", type=int, default=8010, help="port of the sandbox provider (8010)")
-        parser.add_argument("--exit", action="store_true", help="end after the walk; status 0 if each refund happened once")
+        parser.add_argument(
+            "--sandbox-port", type=int, default=8010, help="port of the sandbox provider (8010)"
+        )
+        parser.add_argument(
+            "--exit", action="store_true", help="end after the walk; status 0 if each refund happened once"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until the walk is over (`--exit`) or somebody stops it."""
@@ -45,14 +50,9 @@ class Command(BaseCommand):
 
     def run(self, port: int, sandbox_port: int, *, stay: bool) -> None:
         """The servers first, then everything on them."""
-        ports.require_free(port, purpose="the pages and the API")
-        ports.require_free(sandbox_port, purpose="the sandbox provider", option="--sandbox-port")
         base = {**os.environ, "BASE_URL": f"http://localhost:{port}"}
         if not settings.EMBEDDED:
-            folder = settings.BASE_DIR / ".local"
-            folder.mkdir(mode=0o700, exist_ok=True)
-            with Supervisor(run=folder / "run", logs=folder / "log") as supervisor:
-                self.serve(supervisor, folder, base, port, sandbox_port, stay=stay)
+            self.run_on_given_servers(base, port, sandbox_port, stay=stay)
             return
         self.stdout.write("Starting PostgreSQL and Valkey …")
         with Engines(settings.BASE_DIR) as engines:
@@ -62,10 +62,34 @@ class Command(BaseCommand):
             with engines.supervisor() as supervisor:
                 self.serve(supervisor, engines.place.folder, env, port, sandbox_port, stay=stay)
 
+    def run_on_given_servers(self, env: dict[str, str], port: int, sandbox_port: int, *, stay: bool) -> None:
+        """The same on PostgreSQL and Redis of the user's own."""
+        folder = settings.BASE_DIR / ".local"
+        run = folder / "run"
+        run.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = Lock(run)
+        lock.acquire()
+        try:
+            records.end_leftovers(run)
+            with Supervisor(run=run, logs=folder / "log") as supervisor:
+                self.serve(supervisor, folder, env, port, sandbox_port, stay=stay)
+        finally:
+            lock.release()
+
     def serve(
-        self, supervisor: Supervisor, folder: Path, env: dict[str, str], port: int, sandbox_port: int, *, stay: bool
+        self,
+        supervisor: Supervisor,
+        folder: Path,
+        env: dict[str, str],
+        port: int,
+        sandbox_port: int,
+        *,
+        stay: bool,
     ) -> None:
         """Migrate, seed, start the processes, walk, write down how to get in, and watch."""
+        # only now: what an earlier run had left on the ports has been ended by its own notes
+        ports.require_free(port, purpose="the pages and the API")
+        ports.require_free(sandbox_port, purpose="the sandbox provider", option="--sandbox-port")
         base_url, sandbox_url = f"http://localhost:{port}", f"http://localhost:{sandbox_port}"
         cast, ready = folder / "demo-cast.json", folder / "demo.json"
         ready.unlink(missing_ok=True)
@@ -87,14 +111,16 @@ class Command(BaseCommand):
         self.stdout.write(
             f"\nSecond Key serves on {base_url}: sign in as {reviewer} with {password}\n"
             f"The agents' API is {base_url}/v1/docs, the documentation {base_url}/docs/, the provider {sandbox_url}.\n"
-            f"Everybody's passwords and tokens: {settings.BASE_DIR / '.local' / 'demo.json'}; logs beside it. Ctrl-C stops."
+            f"Everybody's passwords and tokens: {settings.BASE_DIR / '.local' / 'demo.json'}; logs beside it."
+            "\nCtrl-C stops."
         )
         supervisor.watch(self.stdout)
 
     def call(self, env: Mapping[str, str], *words: str) -> None:
         """Run a management command to its end; its output is ours. Raises CommandError."""
         self.stdout.flush()
-        done = subprocess.run([sys.executable, "manage.py", *words], env=env, cwd=settings.BASE_DIR, check=False)  # noqa: S603
+        line = [sys.executable, "manage.py", *words]
+        done = subprocess.run(line, env=env, cwd=settings.BASE_DIR, check=False)  # noqa: S603 - our own words
         if done.returncode != 0:
             raise CommandError(f"`manage.py {words[0]}` failed; what it said stands above.")
 
@@ -105,7 +131,8 @@ def way_in(cast: Mapping[str, Cast], base_url: str, sandbox_url: str) -> dict[st
         "base_url": base_url,
         "sandbox_url": sandbox_url,
         "tenants": {
-            slug: {"agents": one.agents, "reviewers": one.reviewers, "admins": one.admins} for slug, one in cast.items()
+            slug: {"agents": one.agents, "reviewers": one.reviewers, "admins": one.admins}
+            for slug, one in cast.items()
         },
         "payments": {slug: one.payments for slug, one in cast.items()},
     }

@@ -31,7 +31,7 @@ class Command(BaseCommand):
             base_url=options["base_url"],
             sandbox_url=options["sandbox_url"],
             cast=load(options["cast"])["acme"],
-            say=lambda line: self.stdout.write(line),
+            say=self.stdout.write,
         )
         try:
             walked = [
