@@ -7,7 +7,8 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from approvals import tenants
-from approvals.audit import story
+from approvals.audit import records
+from approvals.audit.text import as_text
 from approvals.demo.browser import WalkError
 from approvals.demo.seed import load
 from approvals.demo.walk import Stage, walk
@@ -50,4 +51,7 @@ class Command(BaseCommand):
         """The three answers about an action, from stored evidence alone."""
         tenant_id = tenants.find_tenant("acme")
         with tenant_reads(tenant_id):
-            return story.as_text(story.build(tenant_id, UUID(action_id)))
+            story = records.story(UUID(action_id))
+        if story is None:
+            raise CommandError(f"there is no story of action {action_id}")
+        return as_text(story)
