@@ -10,5 +10,7 @@ class ApprovalsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Bind the Celery application."""
-        from approvals import celery  # noqa: F401
+        """Bind the Celery application and register the checks."""
+        from approvals import celery, checks  # noqa: F401
+
+        checks.register()

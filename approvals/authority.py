@@ -9,20 +9,11 @@ from uuid import UUID
 
 from approvals import tenants
 from approvals.models import Action, Agent, Membership, MembershipRole, Role, User
+from approvals.refusals import NotEntitledError
+
+__all__ = ["NotEntitledError", "entitled", "needed_roles", "still_entitled"]
 
 DEFAULT_ROLES = (str(Role.REVIEWER),)
-
-
-class NotEntitledError(Exception):
-    """This person may not decide on this action.
-
-    `code` is stable: `inactive`, `not_a_member`, `role_missing` or `own_agent`; `message` is for the person.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 def needed_roles(action: Action) -> tuple[str, ...]:

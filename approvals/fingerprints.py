@@ -63,7 +63,10 @@ def view_digest(
     policy_version: int,
     observation_id: str | None,
 ) -> str:
-    """Over the question on the page; votes, look-alikes and history change while people look and are not in it."""
+    """Over the question on the page; votes, look-alikes and history change while people look and are not in it.
+
+    `diff` are the rows without language (`DiffRow.identity`): a page in another language asks the same question.
+    """
     return sha256(
         canonical(
             {

@@ -30,7 +30,9 @@ def publish(tenant_id: UUID, *, kind: str, document: dict[str, Any], by: str) ->
         PolicyPointer.objects.update_or_create(
             tenant_id=tenant_id, kind=kind, defaults={"current": version, "updated_at": tx.now()}
         )
-        tx.journal("policy.published", actor=SYSTEM, kind=kind, version=version.version, by=by, rules=document)
+        tx.journal(
+            "policy.published", actor=SYSTEM, kind=kind, version=version.version, by=by, rules=document
+        )
     return version.version
 
 

@@ -21,7 +21,8 @@ from approvals.embedded.keys import local_environment
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-if "DATABASE_URL" not in os.environ:
+EMBEDDED = "DATABASE_URL" not in os.environ
+if EMBEDDED:
     for name, value in (local_environment(BASE_DIR) or {}).items():
         os.environ.setdefault(name, value)
 
@@ -88,7 +89,9 @@ DEBUG = env_bool("DEBUG", False)
 SECRET_KEY = env("SECRET_KEY")
 if not SECRET_KEY:
     if CONFIGURED:
-        raise ImproperlyConfigured("SECRET_KEY is not set: give the program 50 random characters, and keep them")
+        raise ImproperlyConfigured(
+            "SECRET_KEY is not set: give the program 50 random characters, and keep them"
+        )
     SECRET_KEY = secrets.token_urlsafe(50)  # nothing is configured: enough for --help and for checks
 
 # --- where it is reached ------------------------------------------------------------------------------------
@@ -175,7 +178,11 @@ LANGUAGE_CODE = "en"
 FORMS_URLFIELD_ASSUME_HTTPS = True
 
 # --- PostgreSQL: the truth ----------------------------------------------------------------------------------
-DATABASES = {"default": database(env("DATABASE_URL", "postgresql://second_key_app@127.0.0.1/second_key"), "DATABASE_URL")}
+DATABASES = {
+    "default": database(
+        env("DATABASE_URL", "postgresql://second_key_app@127.0.0.1/second_key"), "DATABASE_URL"
+    )
+}
 if env("DATABASE_OWNER_URL"):  # only where migrations run; the application's processes do without it
     DATABASES["owner"] = database(env("DATABASE_OWNER_URL"), "DATABASE_OWNER_URL")
 APPLICATION_ROLE = DATABASES["default"]["USER"]
@@ -230,11 +237,17 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(seconds=LEDGER_RELAY_SECONDS),
         "options": {"expires": max(5.0, LEDGER_RELAY_SECONDS * 3)},
     },
-    "purge-keys": {"task": "approvals.purge_keys", "schedule": timedelta(minutes=15), "options": {"expires": 600}},
+    "purge-keys": {
+        "task": "approvals.purge_keys",
+        "schedule": timedelta(minutes=15),
+        "options": {"expires": 600},
+    },
 }
 
 # --- the agents' side ---------------------------------------------------------------------------------------
-IDEMPOTENCY_RETENTION = timedelta(hours=env_number("IDEMPOTENCY_RETENTION_HOURS", 24, low=0.01, high=24 * 400))
+IDEMPOTENCY_RETENTION = timedelta(
+    hours=env_number("IDEMPOTENCY_RETENTION_HOURS", 24, low=0.01, high=24 * 400)
+)
 API_MAX_BODY = 64 * 1024
 
 # --- people -------------------------------------------------------------------------------------------------
@@ -257,7 +270,6 @@ ACCOUNT_SESSION_REMEMBER = False
 # --- static files -------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = BASE_DIR / ".local" / "static"
 WHITENOISE_USE_FINDERS = True  # small and few: served from where they are, no collecting step to forget
 WHITENOISE_MAX_AGE = 0 if DEBUG else 300
 
@@ -269,7 +281,9 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"structured": {"()": "approvals.logs.formatter"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "structured", "stream": sys.stderr}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "structured", "stream": sys.stderr}
+    },
     "root": {"handlers": ["console"], "level": LOG_LEVEL},
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "WARNING", "propagate": False},

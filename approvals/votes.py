@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from approvals import authority
-from approvals.models import Action, User, Vote, VoteEvent
+from approvals.models import Action, Decision, User, Vote, VoteEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,19 +34,26 @@ def next_seq(action: Action, user: User) -> int:
     return newest.seq + 1 if newest else 1
 
 
-def consumed(action: Action, user: User, event: VoteEvent, reason: str, bindings: Bindings) -> Vote | None:
-    """The vote that exactly this request has cast already, if it has (K46)."""
-    return Vote.objects.filter(
-        action=action,
-        reviewer_id=user.pk,
-        seq=bindings.seq,
-        event=event,
-        reason=reason,
-        state_version=bindings.state_version,
-        fingerprint=bindings.fingerprint,
-        policy_version=bindings.policy_version,
-        view_digest=bindings.view_digest,
-    ).first()
+def consumed(action: Action, user: User, event: VoteEvent, reason: str, bindings: Bindings) -> bool:
+    """Whether exactly this request has cast a vote already, on the question that stands or was settled (K46)."""
+    vote = Vote.objects.filter(action=action, reviewer_id=user.pk, seq=bindings.seq).first()
+    if vote is None or vote.state_version != answered_version(action):
+        return False
+    # compared here and not in SQL, for a form may hold what no column can
+    cast_with = Bindings(
+        state_version=vote.state_version,
+        fingerprint=vote.fingerprint,
+        policy_version=vote.policy_version,
+        view_digest=vote.view_digest,
+        seq=vote.seq,
+    )
+    return (cast_with, vote.event, vote.reason) == (bindings, event, reason)
+
+
+def answered_version(action: Action) -> int:
+    """The state version whose votes count: of the question that was settled, else of the one that stands."""
+    decision = Decision.objects.filter(action=action).first()
+    return decision.state_version if decision else action.state_version
 
 
 def cast(

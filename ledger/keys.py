@@ -1,6 +1,7 @@
 """Keys and digests that never change once they are given out. Pure; the ledger's own, used by approvals too."""
 
 import hashlib
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -9,12 +10,30 @@ import rfc8785
 READABLE = 128
 
 
-def canonical(value: Any) -> bytes:
-    """The RFC 8785 form. Raises ValueError for integers beyond 2^53, lone surrogates and non-JSON values."""
+def canonical(value: Any, *, floats: bool = True) -> bytes:
+    """The RFC 8785 form. Raises ValueError for integers beyond ±(2^53 - 1), lone surrogates and non-JSON values.
+
+    Without `floats` a float is refused too, even a whole one: what means money is never one.
+    """
+    if not floats and (where := _float_in(value)) is not None:
+        raise ValueError(f"a float where none may stand: {where!r}")
     try:
         return rfc8785.dumps(value)
     except rfc8785.CanonicalizationError as error:
         raise ValueError(str(error)) from error
+
+
+def _float_in(value: Any) -> float | None:
+    match value:
+        case float():
+            return value
+        case dict():
+            inner = list(value.values())
+        case list() | tuple():
+            inner = list(value)
+        case _:
+            return None
+    return next((found for one in inner if (found := _float_in(one)) is not None), None)
 
 
 def sha256(data: bytes) -> str:
@@ -23,11 +42,15 @@ def sha256(data: bytes) -> str:
 
 
 def _readable(part: str) -> str:
-    """A part of a key in [A-Za-z0-9._-] and percent escapes; one that is too long ends in its own digest."""
-    plain = quote(part, safe="")
+    """A part of a key in [A-Za-z0-9._-] and percent escapes; one that is too long ends in its own digest.
+
+    Four parts stay far below the 500 characters of a Stripe metadata value (docs.stripe.com/api/metadata).
+    """
+    plain = quote(part, safe="").replace("~", "%7E")  # the mark of a cut part is never part of a whole one
     if len(plain) <= READABLE:
         return plain
-    return plain[: READABLE - 33] + "~" + hashlib.sha256(part.encode()).hexdigest()[:32]
+    head = re.sub(r"%[0-9A-F]?\Z", "", plain[: READABLE - 33])
+    return f"{head}~{hashlib.sha256(part.encode()).hexdigest()[:32]}"
 
 
 def operation_key(run_id: str, action_id: str, kind: str, version: int, effect: str) -> str:

@@ -36,16 +36,21 @@ def refundable(
     `reserved` maps the keys of our other operations on this payment that may not show in the record yet to
     their amounts. One that the record lists is in `refunded` already. What the record counts as refunded but
     does not list (a listing can lag) may be theirs too, and is taken off their sum. An unresolved operation
-    does not hold its own amount against itself: where the record counts it, it is added back.
+    does not hold its own amount against itself: where the record counts it, it is added back, and what is
+    hidden can then explain the others' amounts no more.
     """
     standing = [refund for refund in record.refunds if refund.status not in NOT_REFUNDED]
     listed = {refund.operation_key for refund in standing if refund.operation_key}
     hidden = max(0, record.refunded - sum(refund.amount for refund in standing))
-    unlisted = sum(value for key, value in (reserved or {}).items() if key not in listed)
-    left = record.amount - record.refunded - max(0, unlisted - hidden)
-    if own_unresolved and own_key is not None and (own_key in listed or hidden >= amount):
-        left += amount
-    return left
+    unlisted = sum(value for key, value in (reserved or {}).items() if key not in listed and key != own_key)
+    own = 0
+    if own_unresolved and own_key is not None:
+        if own_key in listed:
+            own = min(amount, sum(refund.amount for refund in standing if refund.operation_key == own_key))
+        elif hidden >= amount:  # a refund is hidden whole or not at all
+            own = amount
+            hidden -= amount
+    return record.amount - record.refunded + own - max(0, unlisted - hidden)
 
 
 def check_refund(
@@ -57,13 +62,24 @@ def check_refund(
     own_unresolved: bool = False,
     reserved: Mapping[str, int] | None = None,
 ) -> Shortfall | None:
-    """The first thing that stands in the way, or None (R-C5, K60, K61)."""
+    """The first thing that stands in the way, or None (R-C5, K60, K61).
+
+    `approved` repeats what was asked: parameters are never reinterpreted between asking and paying.
+    """
     asked = {"amount": amount, "currency": currency}
+    if type(amount) is not int or amount < 1:  # a bool is an int to Python
+        return Shortfall(
+            reason="amount_invalid",
+            message="The amount is no positive whole number of minor units.",
+            requested=asked,
+            approved=asked,
+        )
     if record.missing:
         return Shortfall(
             reason="payment_missing",
             message="The payment provider does not know this payment.",
             requested=asked,
+            approved=asked,
             now={"payment": record.id, "known": False},
         )
     if record.currency != currency:
@@ -71,6 +87,7 @@ def check_refund(
             reason="currency_mismatch",
             message="The payment was made in another currency; nothing is converted here.",
             requested=asked,
+            approved=asked,
             now={"currency": record.currency},
         )
     if record.status != "succeeded":
@@ -78,6 +95,7 @@ def check_refund(
             reason="payment_not_succeeded",
             message="The money of this payment has not arrived, so there is nothing to give back.",
             requested=asked,
+            approved=asked,
             now={"status": record.status},
         )
     if record.disputed:
@@ -85,7 +103,17 @@ def check_refund(
             reason="payment_disputed",
             message="The payer disputes this payment at their bank; a refund could pay them twice.",
             requested=asked,
+            approved=asked,
             now={"disputed": True},
+        )
+    if own_key is not None and not own_unresolved and _is_listed(record, own_key):
+        # a late original (R-D8) or a restored backup: our books know of no attempt, the provider's show its effect
+        return Shortfall(
+            reason="already_refunded",
+            message="The provider already lists a refund under this operation's key. Do not send it again.",
+            requested=asked,
+            approved=asked,
+            now={"refunded": record.refunded, "currency": record.currency},
         )
     left = refundable(
         record, amount=amount, own_key=own_key, own_unresolved=own_unresolved, reserved=reserved
@@ -95,6 +123,11 @@ def check_refund(
             reason="amount_exceeds_refundable",
             message="Less than this amount is left to refund on the payment.",
             requested=asked,
+            approved=asked,
             now={"refundable": max(0, left), "refunded": record.refunded, "currency": record.currency},
         )
     return None
+
+
+def _is_listed(record: PaymentRecord, key: str) -> bool:
+    return any(refund.operation_key == key and refund.status not in NOT_REFUNDED for refund in record.refunds)

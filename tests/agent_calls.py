@@ -5,15 +5,21 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 
+from approvals.models import Action, IdempotencyRecord
+from ledger.models import JournalEntry, Operation, Outbox
+from ledger.transactions import tenant_reads
 from tests import conftest, engines
 from tests.factories import World
 from tests.sandbox_process import free_port, wait_until
@@ -80,6 +86,34 @@ def code(answer: HttpResponse) -> str:
     assert {"title", "detail"} <= body.keys()
     assert answer["X-Request-ID"]
     return str(body["code"])
+
+
+def counts(made: World) -> tuple[int, ...]:
+    """Actions, keys, operations, journal entries and outbox rows."""
+    with tenant_reads(made.tenant_id):
+        tables = (Action, IdempotencyRecord, Operation, JournalEntry)
+        inside = tuple(table.objects.count() for table in tables)
+    return (*inside, Outbox.objects.filter(tenant_id=made.tenant_id).count())
+
+
+def changed(body: dict[str, Any], **parameters: Any) -> dict[str, Any]:
+    """The same step with other parameters."""
+    return body | {"parameters": body["parameters"] | parameters}
+
+
+def at_once(number: int, call: Callable[[], Any]) -> list[Any]:
+    """Run a call in threads that start together, each with a connection of its own."""
+    gate = threading.Barrier(number)
+
+    def run(_: int) -> Any:
+        gate.wait(10)
+        try:
+            return call()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(number) as pool:
+        return list(pool.map(run, range(number)))
 
 
 class WebServer:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import redis
@@ -120,7 +120,7 @@ class Live:
     def start_beat(self, name: str = "beat") -> None:
         self.start(programs.beat(self.env, name=name))
 
-    def server(self, name: str) -> Child:
+    def server(self, name: Literal["postgres", "valkey"]) -> Child:
         """One of the embedded servers' processes: `postgres` or `valkey`."""
         return self.engines.server(name)
 

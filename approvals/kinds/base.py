@@ -10,7 +10,11 @@ from typing import Any, Literal, cast
 
 import jsonschema_rs
 
+from ledger.money import UnknownCurrencyError, format_amount
 from ledger.providers.base import PaymentRecord
+
+AMOUNTS = frozenset({"amount", "refundable", "refunded"})
+"""Facts that are amounts in minor units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +27,10 @@ class FieldError:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A value to show. `hostile` marks text that an agent or a payer wrote; it is raw here."""
+    """A value to show. `hostile` marks text that an agent or a payer wrote; it is raw here.
+
+    `code` stands for our own words in digests, which must not change with the language of the page.
+    """
 
     kind: Literal["text", "money", "code", "time", "words"]
     text: str = ""
@@ -31,9 +38,14 @@ class Value:
     currency: str = ""
     at: datetime | None = None
     hostile: bool = False
+    code: str = ""
+
+    def identity(self) -> dict[str, Any]:
+        """What it says, without language: for the view digest."""
+        return self.as_json() | {"text": self.code or self.text}
 
     def as_json(self) -> dict[str, Any]:
-        """A stable form, for digests and snapshots."""
+        """What stands on the page, for snapshots."""
         return {
             "kind": self.kind,
             "text": self.text,
@@ -54,8 +66,18 @@ class DiffRow:
     detail: tuple[Value, ...] = ()
     source: Literal["agent", "provider", "system"] = "system"
 
+    def identity(self) -> dict[str, Any]:
+        """What the row says, without language: for the view digest."""
+        return {
+            "key": self.key,
+            "before": self.before.identity() if self.before else None,
+            "after": self.after.identity(),
+            "detail": [value.identity() for value in self.detail],
+            "source": self.source,
+        }
+
     def as_json(self) -> dict[str, Any]:
-        """A stable form, for digests and snapshots."""
+        """What stands on the page, for snapshots."""
         return {
             "key": self.key,
             "label": self.label,
@@ -95,7 +117,7 @@ class KindVersion:
 
     def validate(self, parameters: Any) -> list[FieldError]:
         """What is wrong with submitted parameters, by member; empty where nothing is."""
-        errors = schema_errors(self.schema, parameters)
+        errors = text_errors(parameters) or schema_errors(self.schema, parameters)
         return errors or self.check(parameters)
 
 
@@ -119,6 +141,21 @@ def pointer(path: Sequence[str | int]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
+def text_errors(value: Any, *path: str | int) -> list[FieldError]:
+    """Text that can be neither stored nor sent on, wherever it stands; the API's parser refuses it before."""
+    match value:
+        case str() if "\x00" in value or any("\ud800" <= one <= "\udfff" for one in value):
+            return [FieldError(detail="holds a character that no text may hold", pointer=pointer(path))]
+        case dict() if any(text_errors(str(name)) for name in value):  # no pointer can carry such a name
+            return [FieldError(detail="has a name that no member may have", pointer=pointer(path))]
+        case dict():
+            return [error for name, one in value.items() for error in text_errors(one, *path, name)]
+        case list():
+            return [error for number, one in enumerate(value) for error in text_errors(one, *path, number)]
+        case _:
+            return []
+
+
 def schema_errors(schema: Mapping[str, Any], instance: Any) -> list[FieldError]:
     """Violations in words for whoever wrote the request, at most twenty, one a member."""
     validator = jsonschema_rs.Draft202012Validator(dict(schema))
@@ -128,13 +165,13 @@ def schema_errors(schema: Mapping[str, Any], instance: Any) -> list[FieldError]:
             found.setdefault(where, detail)
         if len(found) >= 20:
             break
-    return [FieldError(detail=detail, pointer=where) for where, detail in found.items()]
+    return [FieldError(detail=detail, pointer=where) for where, detail in [*found.items()][:20]]
 
 
 def _explain(
     schema: Mapping[str, Any], path: list[str | int], error: jsonschema_rs.ValidationError
 ) -> list[tuple[str, str]]:
-    name, instance = error.kind.name, cast(Any, error.instance)
+    name, instance = error.kind.name, cast("Any", error.instance)
     properties: Mapping[str, Any] = schema.get("properties", {})
     if name == "additionalProperties":
         known = ", ".join(properties)
@@ -143,8 +180,10 @@ def _explain(
     if name == "required":
         missing = [key for key in schema.get("required", []) if key not in instance]
         return [(pointer([*path, key]), "is required") for key in missing]
-    hint = properties.get(str(path[0]), {}).get("description", "") if path else ""
-    return [(pointer(path), f"must be {hint}" if hint else error.message)]
+    if not path:  # the library's own words would repeat everything that was sent
+        return [("", "must be an object with the members " + ", ".join(properties))]
+    hint = properties.get(str(path[0]), {}).get("description", "")
+    return [(pointer(path), f"must be {hint}" if hint else f"does not fit the schema ({name})")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,10 +200,11 @@ class ThreeWay:
 def three_way(
     requested: Mapping[str, Any], approved: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[ThreeWay, ...]:
-    """The rows of a blocked execution: every fact that any of the three names."""
+    """The rows of a blocked execution: every fact that any of the three names, amounts with their currency."""
     rows = []
+    sides = (requested, approved, now)
     for key in dict.fromkeys([*requested, *approved, *now]):
-        texts = ["" if side.get(key) is None else str(side[key]) for side in (requested, approved, now)]
+        texts = [_fact(key, side, sides) for side in sides]
         known = {text for text in texts if text}
         rows.append(
             ThreeWay(
@@ -176,3 +216,14 @@ def three_way(
             )
         )
     return tuple(rows)
+
+
+def _fact(key: str, side: Mapping[str, Any], sides: Sequence[Mapping[str, Any]]) -> str:
+    value = side.get(key)
+    currencies = [str(one["currency"]) for one in (side, *sides) if one.get("currency")]
+    if key in AMOUNTS and type(value) is int and currencies:
+        try:
+            return format_amount(value, currencies[0])
+        except UnknownCurrencyError:
+            return f"{value} {currencies[0]}"
+    return "" if value is None else str(value)

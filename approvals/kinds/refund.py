@@ -81,7 +81,8 @@ def check(parameters: Mapping[str, Any]) -> list[FieldError]:
         try:
             to_provider(amount, parameters["currency"].lower())
         except ValueError as error:
-            errors.append(FieldError(detail=str(error), pointer="/amount"))
+            detail = f"cannot be given back exactly by the payment provider: {error}"
+            errors.append(FieldError(detail=detail, pointer="/amount"))
     return errors
 
 
@@ -108,11 +109,13 @@ def diff(normalized: Mapping[str, Any], record: PaymentRecord | None) -> tuple[D
     ]
     rows += _provider_rows(normalized, record)
     if reason := normalized.get("reason"):
-        rows.append(DiffRow(key="reason", label="Reason", after=_words(REASONS[reason]), source="agent"))
+        rows.append(
+            DiffRow(key="reason", label="Reason", after=_words(reason, REASONS[reason]), source="agent")
+        )
     for key, label in (("customer", "Customer, as the agent names them"), ("note", "Note by the agent")):
         if text := normalized.get(key):
             rows.append(DiffRow(key=key, label=label, after=_hostile(text), source="agent"))
-    rows.append(DiffRow(key="undo", label="Undo", after=_words(UNDO)))
+    rows.append(DiffRow(key="undo", label="Undo", after=_words("no_undo", UNDO)))
     return tuple(rows)
 
 
@@ -120,13 +123,13 @@ def _provider_rows(normalized: Mapping[str, Any], record: PaymentRecord | None) 
     amount, currency = _money(normalized)
     payment = Value(kind="code", text=normalized["payment"], hostile=True)
     if record is None:
-        unread = _words("the provider's record has not been read yet")
+        unread = _words("unread", "the provider's record has not been read yet")
         return [
             DiffRow(key="recipient", label="To", after=unread),
             DiffRow(key="payment", label="Payment", after=payment, source="agent"),
         ]
     if record.missing:
-        unknown = _words("the payment provider does not know this payment")
+        unknown = _words("missing", "the payment provider does not know this payment")
         return [DiffRow(key="payment", label="Payment", after=payment, detail=(unknown,), source="provider")]
     left = refundable(record, amount=amount)
     paid = Value(kind="money", amount=record.amount, currency=record.currency)
@@ -135,7 +138,9 @@ def _provider_rows(normalized: Mapping[str, Any], record: PaymentRecord | None) 
         DiffRow(
             key="recipient",
             label="To",
-            after=_hostile(record.recipient) if record.recipient else _words("no name on the payment"),
+            after=_hostile(record.recipient)
+            if record.recipient
+            else _words("nameless", "no name on the payment"),
             detail=(_hostile(record.instrument),) if record.instrument else (),
             source="provider",
         ),
@@ -160,8 +165,8 @@ def _provider_rows(normalized: Mapping[str, Any], record: PaymentRecord | None) 
     return rows
 
 
-def _words(text: str) -> Value:
-    return Value(kind="words", text=text)
+def _words(code: str, text: str) -> Value:
+    return Value(kind="words", text=text, code=code)
 
 
 def _hostile(text: str) -> Value:

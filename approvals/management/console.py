@@ -24,6 +24,8 @@ DOCTOR = "`manage.py doctor` says what to mend."
 class AdministrationCommand(BaseCommand):
     """A command that calls one use case. Whatever goes wrong ends it in one sentence, with status 1."""
 
+    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own name and type; pages do not matter here
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Run it behind the fence. Raises CommandError."""
         try:
@@ -38,7 +40,7 @@ class AdministrationCommand(BaseCommand):
         except ProgrammingError as error:
             raise CommandError(f"The database is not as it must be: {one_line(error)}. {DOCTOR}") from error
         except DatabaseError as error:
-            raise CommandError(f"The database refused, and nothing was changed: {one_line(error)}.") from error
+            raise CommandError(f"The database refused: {one_line(error)}.") from error
         finally:
             connection.close()
 
@@ -64,7 +66,9 @@ def person(username: str) -> User | None:
     """
     found = User.objects.filter(username__iexact=User.normalize_username(username)).first()
     if found is not None and found.username != User.normalize_username(username):
-        raise CommandError(f"There is {found.username!r} already; names that differ only in their case are one name.")
+        raise CommandError(
+            f"There is {found.username!r} already; names that differ only in their case are one name."
+        )
     return found
 
 
@@ -90,7 +94,9 @@ def secret(what: str, *, from_stdin: bool, variable: str = "", stdin: TextIO | N
         return os.environ[variable]
     if not sys.stdin.isatty():
         other = f", or set {variable}" if variable else ""
-        raise CommandError(f"There is nobody to ask for the {what}: pass it in the first line of standard input{other}.")
+        raise CommandError(
+            f"There is nobody to ask for the {what}: pass it in the first line of standard input{other}."
+        )
     value = getpass.getpass(f"{what.capitalize()}: ")
     if not value:
         raise CommandError(f"The {what} is empty.")

@@ -159,12 +159,14 @@ class Decision(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.CheckConstraint(
-                condition=Q(verdict__in=[str(s) for s in ActionStatus if s != "pending"]), name="decision_verdict"
+                condition=Q(verdict__in=[str(s) for s in ActionStatus if s != "pending"]),
+                name="decision_verdict",
             ),
             models.CheckConstraint(
                 condition=Q(by_type__in=["reviewer", "policy", "system", "agent"]), name="decision_by_type"
             ),
             models.CheckConstraint(
-                condition=~Q(verdict="approved") | Q(execute_before__isnull=False), name="decision_bounds_execution"
+                condition=~Q(verdict="approved") | Q(execute_before__isnull=False),
+                name="decision_bounds_execution",
             ),
         ]

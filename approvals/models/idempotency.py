@@ -26,6 +26,8 @@ class IdempotencyRecord(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["tenant", "agent", "endpoint", "key"], name="idempotency_key_once"),
+            models.UniqueConstraint(
+                fields=["tenant", "agent", "endpoint", "key"], name="idempotency_key_once"
+            ),
         ]
         indexes: ClassVar = [models.Index(fields=["tenant", "expires_at"], name="idempotency_expiry")]

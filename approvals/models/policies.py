@@ -38,4 +38,6 @@ class PolicyPointer(models.Model):
     updated_at = models.DateTimeField()
 
     class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(fields=["tenant", "kind"], name="policy_pointer_once")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["tenant", "kind"], name="policy_pointer_once")
+        ]

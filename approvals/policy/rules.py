@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ledger.money import UnknownCurrencyError, currency_code
+
 CONDITIONS = frozenset({"currency", "min_amount", "max_amount", "max_share"})
 RULE_MEMBERS = frozenset({"name", "when", "outcome", "quorum", "roles", "reason", "needs_observation"})
 MEMBERS = frozenset({"rules", "expires_in", "execute_within"})
 ROLES = frozenset({"reviewer", "operator", "admin"})
 DAY = 86_400
+MAX_AMOUNT = 10**15
 
 
 class PolicyError(ValueError):
@@ -107,9 +110,11 @@ def _text(value: Any, where: str, *, empty: bool = False) -> str:
 def _no_others(value: Any, allowed: frozenset[str], where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise PolicyError(f"{where} must be an object")
-    unknown = sorted(set(value) - allowed)
+    unknown = sorted(str(name) for name in set(value) - allowed)
     if unknown:
-        raise PolicyError(f"{where} has unknown members: {', '.join(unknown)}; known are {', '.join(sorted(allowed))}")
+        raise PolicyError(
+            f"{where} has unknown members: {', '.join(unknown)}; known are {', '.join(sorted(allowed))}"
+        )
     return value
 
 
@@ -134,22 +139,29 @@ def _rule(value: Any, where: str) -> Rule:
     body = _no_others(value, RULE_MEMBERS, where)
     when = dict(_no_others(body.get("when", {}), CONDITIONS, f"{where}.when"))
     if "currency" in when:
-        when["currency"] = _text(when["currency"], f"{where}.when.currency").lower()
+        try:
+            when["currency"] = currency_code(when["currency"]).lower()
+        except UnknownCurrencyError:
+            raise PolicyError(f"{where}.when.currency must be an ISO 4217 code such as usd") from None
     for name in ("min_amount", "max_amount"):
         if name in when:
-            _whole(when[name], f"{where}.when.{name}", 0, 10**15)
+            _whole(when[name], f"{where}.when.{name}", 0, MAX_AMOUNT)
+    if when.get("min_amount", 0) > when.get("max_amount", MAX_AMOUNT):
+        raise PolicyError(f"{where}.when.min_amount is above max_amount, so the rule matches nothing")
     if "max_share" in when:
         _whole(when["max_share"], f"{where}.when.max_share", 1, 100)
     try:
-        outcome = Outcome(body.get("outcome"))
+        outcome = Outcome(str(body.get("outcome")))
     except ValueError:
         raise PolicyError(f"{where}.outcome must be allow, deny or review") from None
     roles = body.get("roles", ["reviewer"])
-    if not isinstance(roles, list) or not roles or not set(roles) <= ROLES:
+    if not isinstance(roles, list) or not roles or any(role not in list(ROLES) for role in roles):
         raise PolicyError(f"{where}.roles must be a list out of {', '.join(sorted(ROLES))}")
     needs = body.get("needs_observation", outcome is not Outcome.DENY)
     if not isinstance(needs, bool):
         raise PolicyError(f"{where}.needs_observation must be true or false")
+    if "max_share" in when and not needs and "needs_observation" in body:
+        raise PolicyError(f"{where}.needs_observation cannot be false where max_share looks at the record")
     reason = _text(body.get("reason", ""), f"{where}.reason", empty=True)
     if outcome is Outcome.DENY and not reason:
         raise PolicyError(f"{where}.reason must say why the rule denies")

@@ -18,7 +18,7 @@ import django
 
 django.setup()
 
-from ledger import execution
+from ledger import execution  # noqa: E402 - the settings come first
 
 POINTS: dict[str, tuple[str, bool]] = {
     "after_lease": ("observe", False),  # the prepared row is leased, nothing else has happened

@@ -56,7 +56,10 @@ def test_a_worker_killed_at(
     action_id = system.submit(here, payment)
     with tenant_reads(here.tenant_id):
         pass
-    wait_until(lambda: not Outbox.objects.filter(tenant_id=here.tenant_id, step="observe").exists(), what="the record")
+    wait_until(
+        lambda: not Outbox.objects.filter(tenant_id=here.tenant_id, step="observe").exists(),
+        what="the record",
+    )
     system.kill("worker")
     mark = tmp_path / "crashed"
     doomed = system.start_worker(
@@ -109,7 +112,9 @@ def test_a_flushed_broker_loses_nothing(system: Live) -> None:  # R-C6, K50
     here = system.world()
     payments = [system.payment(here) for _ in range(8)]
     actions = [system.submit(here, payment) for payment in payments]
-    wait_until(lambda: not Outbox.objects.filter(tenant_id=here.tenant_id, step="observe").exists(), what="records")
+    wait_until(
+        lambda: not Outbox.objects.filter(tenant_id=here.tenant_id, step="observe").exists(), what="records"
+    )
     system.kill("worker")
     for action_id in actions:
         system.approve(here, action_id)
@@ -129,13 +134,14 @@ def test_a_broken_broker_neither_slows_nor_loses_a_decision(broken: str, system:
     valkey = system.server("valkey")
     with system.reviewer(here) as person:
         wait_until(
-            lambda: not Outbox.objects.filter(tenant_id=here.tenant_id, step="observe").exists(), what="the record"
+            lambda: not Outbox.objects.filter(tenant_id=here.tenant_id, step="observe").exists(),
+            what="the record",
         )
         form = person.question(action_id)
         if broken == "silent":
             os.kill(valkey.pid, signal.SIGSTOP)
         else:
-            system.engines._now.supervisor.kill(valkey)
+            system.engines.kill("valkey")
         try:
             began = time.monotonic()
             answer = person.answer(form, "approve")
@@ -144,7 +150,7 @@ def test_a_broken_broker_neither_slows_nor_loses_a_decision(broken: str, system:
             if broken == "silent":
                 os.kill(valkey.pid, signal.SIGCONT)
             else:
-                system.engines._now.supervisor.start(valkey.program)
+                system.engines.revive("valkey")
     assert answer.status_code == 303
     assert took < 1.0, f"the reviewer waited {took:.2f} s"
     assert system.final(here, action_id, seconds=60)["execution"]["status"] == "succeeded"
@@ -170,7 +176,10 @@ def test_twenty_submissions_and_twenty_decisions_at_once(system: Live) -> None: 
     assert sorted(answers)[-1][0] == 201
     assert [status for status, _ in answers].count(201) == len({action for _, action in answers}) == 1
     action_id = answers[0][1]
-    wait_until(lambda: not Outbox.objects.filter(tenant_id=here.tenant_id, step="observe").exists(), what="the record")
+    wait_until(
+        lambda: not Outbox.objects.filter(tenant_id=here.tenant_id, step="observe").exists(),
+        what="the record",
+    )
     people = [system.reviewer(here, number % 2) for number in range(20)]
     forms = [person.question(action_id) for person in people]
     statuses = in_parallel(

@@ -43,7 +43,7 @@ def test_everything_asked_is_in_the_request_fingerprint(change: dict[str, Any]) 
 
 
 def test_the_action_fingerprint_binds_tenant_and_account() -> None:  # R-B1
-    base = {
+    base: dict[str, Any] = {
         "tenant_id": "t",
         "account_id": "a",
         "kind": "refund",
@@ -98,3 +98,41 @@ def test_the_provider_key_is_thirty_two_hex_digits_for_ever() -> None:
     assert re.fullmatch(r"[0-9a-f]{32}", made)
     assert made == keys.provider_key("tenant", "run_1/0190/refund@1/refund")
     assert made != keys.provider_key("other", "run_1/0190/refund@1/refund")
+
+
+@pytest.mark.parametrize(
+    ("run", "part"),
+    [
+        ("run_8812", "run_8812"),
+        ("a/b@c", "a%2Fb%40c"),
+        ("a~b", "a%7Eb"),  # the mark of a cut part never stands in a whole one
+        ("100%", "100%25"),
+        ("läuft", "l%C3%A4uft"),
+        ("x" * 128, "x" * 128),
+    ],
+)
+def test_a_run_is_readable_in_the_key(run: str, part: str) -> None:  # R-C1
+    assert keys.operation_key(run, "0190", "refund", 1, "refund") == f"{part}/0190/refund@1/refund"
+
+
+@pytest.mark.parametrize("run", ["x" * 129, "ä" * 100, "x" * 94 + "ä" * 50, "/" * 128, "x" * 100_000])
+def test_a_long_run_is_cut_without_a_broken_escape(run: str) -> None:
+    made = keys.operation_key(run, "0190a2b4-0000-7000-8000-000000000000", "refund", 1, "refund")
+    assert re.fullmatch(r"([A-Za-z0-9._-]|%[0-9A-F]{2})*~[0-9a-f]{32}", made.split("/")[0])
+    assert len(made) <= 200
+    assert made != keys.operation_key(
+        run + "x", "0190a2b4-0000-7000-8000-000000000000", "refund", 1, "refund"
+    )
+
+
+@pytest.mark.parametrize("value", [1.0, {"a": [1, 2.5]}, [[{"b": (0.0,)}]]])
+def test_floats_are_refused_where_money_is_meant(value: Any) -> None:
+    keys.canonical(value)
+    with pytest.raises(ValueError, match="float"):
+        keys.canonical(value, floats=False)
+
+
+def test_names_are_sorted_by_utf16_code_units() -> None:  # RFC 8785, 3.2.3
+    assert keys.canonical({"\ue000": 1, "\U0001f600": 2, "b": 3, "a": 4}) == (
+        '{"a":4,"b":3,"\U0001f600":2,"\ue000":1}'.encode()
+    )

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from approvals.policy.rules import Facts, Outcome, PolicyError, evaluate, parse
 from tests.policies import DOCUMENT
@@ -62,3 +64,60 @@ def test_an_amount_that_is_unknown_matches_no_ceiling() -> None:
 def test_bad_documents_say_what_is_wrong(document: Any, words: str) -> None:
     with pytest.raises(PolicyError, match=words):
         parse(document)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"roles": [{}]}, "roles"),
+        ({"roles": "admin"}, "roles"),
+        ({1: 2}, "unknown members: 1"),
+        ({"when": {"currency": "us"}}, "ISO 4217"),
+        ({"when": {"currency": "zzz"}}, "ISO 4217"),
+        ({"when": {"currency": None}}, "ISO 4217"),
+        ({"when": {"min_amount": 2, "max_amount": 1}}, "matches nothing"),
+        ({"when": {"max_amount": 1.0}}, "whole number"),
+        ({"when": {"max_share": 0}}, "whole number"),
+        ({"when": {"max_share": 50}, "needs_observation": False}, "looks at the record"),
+        ({"needs_observation": 1}, "true or false"),
+        ({"outcome": ["allow"]}, "allow, deny or review"),
+        ({"outcome": None}, "allow, deny or review"),
+        ({"name": ""}, "name"),
+    ],
+)
+def test_bad_rules_say_what_is_wrong(rule: dict[Any, Any], words: str) -> None:
+    with pytest.raises(PolicyError, match=words):
+        parse({"rules": [{"name": "a", "outcome": "allow"} | rule]})
+
+
+def test_a_rule_that_cannot_be_evaluated_asks_an_admin_and_never_allows() -> None:
+    document = {"rules": [{"name": "all", "when": {"max_amount": 5}, "outcome": "allow"}]}
+    broken = Facts(amount="4900", currency="usd", payment_amount=1)  # type: ignore[arg-type]
+    verdict = evaluate(parse(document), broken)
+    assert (verdict.outcome, verdict.roles, verdict.rule) == (Outcome.REVIEW, ("admin",), "all")
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"outcome": st.sampled_from(["deny", "review"]), "reason": st.just("because")},
+            optional={
+                "when": st.fixed_dictionaries(
+                    {},
+                    optional={"currency": st.sampled_from(["usd", "JPY"]), "max_share": st.integers(1, 100)},
+                )
+            },
+        ),
+        max_size=4,
+    ),
+    st.one_of(st.none(), st.integers(0, 10**9)),
+    st.sampled_from(["usd", "jpy", "eur"]),
+    st.one_of(st.none(), st.integers(0, 10**9)),
+)
+def test_nothing_is_allowed_that_no_rule_allows(
+    bodies: list[dict[str, Any]], amount: int | None, currency: str, payment: int | None
+) -> None:
+    ruleset = parse({"rules": [body | {"name": f"r{n}"} for n, body in enumerate(bodies)]})
+    verdict = evaluate(ruleset, facts(amount, currency, payment))
+    assert verdict.outcome is not Outcome.ALLOW
+    assert verdict.as_json()["outcome"] in {"deny", "review"}

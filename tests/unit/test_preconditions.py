@@ -85,3 +85,60 @@ def test_what_passes_never_exceeds_the_payment(rivals: list[tuple[int, bool, boo
     reserved = {f"k{n}": value for n, (value, _, _) in enumerate(rivals)}
     if check_refund(shown, amount=amount, currency="usd", own_key="mine", reserved=reserved) is None:
         assert amount + sum(reserved.values()) <= 10_000
+
+
+def test_an_effect_that_our_books_do_not_know_is_never_sent_again() -> None:  # R-D8
+    landed = record(refunded=1_000, refunds=(known(1_000, "mine"),))
+    late = check_refund(landed, amount=1_000, currency="usd", own_key="mine", own_unresolved=False)
+    assert late is not None
+    assert late.reason == "already_refunded"
+    assert check_refund(landed, amount=1_000, currency="usd", own_key="mine", own_unresolved=True) is None
+    failed = record(refunds=(known(1_000, "mine", status="failed"),))
+    assert check_refund(failed, amount=1_000, currency="usd", own_key="mine", own_unresolved=False) is None
+
+
+def test_a_hidden_refund_is_either_ours_or_theirs() -> None:
+    hidden = record(refunded=6_000)
+    asked: dict[str, Any] = {"amount": 6_000, "own_key": "mine", "own_unresolved": True}
+    assert refundable(hidden, **asked) == 10_000
+    assert refundable(hidden, **asked, reserved={"other": 4_000}) == 6_000
+    assert refundable(hidden, **asked, reserved={"other": 6_000}) == 4_000  # both cannot have been ours
+
+
+def test_a_hidden_refund_smaller_than_ours_is_not_ours() -> None:
+    asked: dict[str, Any] = {"amount": 6_000, "own_key": "mine", "own_unresolved": True}
+    assert refundable(record(refunded=5_000), **asked) == 5_000
+
+
+def test_ones_own_reservation_is_not_held_against_oneself() -> None:
+    assert refundable(record(), amount=6_000, own_key="mine", reserved={"mine": 6_000}) == 10_000
+
+
+@pytest.mark.parametrize("amount", [0, -1, True, 1.0, "1"])
+def test_an_amount_is_a_positive_integer(amount: Any) -> None:
+    shortfall = check_refund(record(), amount=amount, currency="usd")
+    assert shortfall is not None
+    assert shortfall.reason == "amount_invalid"
+
+
+@given(others, st.integers(1, 10_000), st.sampled_from(["never", "hidden", "listed"]))
+def test_a_second_attempt_never_exceeds_the_payment_either(
+    rivals: list[tuple[int, bool, bool]], amount: int, own: str
+) -> None:
+    """An unresolved operation may go again only where everything fits, whether or not its first attempt landed."""
+    landed = [(f"k{n}", value, listed) for n, (value, has_landed, listed) in enumerate(rivals) if has_landed]
+    if own != "never":
+        landed.append(("mine", amount, own == "listed"))
+    if sum(value for _, value, _ in landed) > 10_000:
+        return
+    shown = record(
+        refunded=sum(value for _, value, _ in landed),
+        refunds=tuple(known(value, key) for key, value, listed in landed if listed),
+    )
+    reserved = {f"k{n}": value for n, (value, _, _) in enumerate(rivals)}
+    passed = check_refund(
+        shown, amount=amount, currency="usd", own_key="mine", own_unresolved=True, reserved=reserved
+    )
+    fits = amount + sum(reserved.values()) <= 10_000
+    if own != "never" or all(listed for _, _, listed in landed):  # nothing of ours is mistaken for a rival's
+        assert (passed is None) == fits

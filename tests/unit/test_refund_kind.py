@@ -1,5 +1,6 @@
 """Refunds as a kind: validation with pointers, a normalizer that changes nothing twice, the normalized diff."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from approvals import kinds
 from approvals.kinds.base import three_way
+from ledger.keys import canonical
 from ledger.providers.base import KnownRefund, PaymentRecord
 
 V1 = kinds.version("refund", 1)
@@ -118,3 +120,65 @@ def test_three_columns_mark_what_differs() -> None:
         ("refundable", "10", False),
     ]
     assert three_way({"amount": 1}, {}, {"amount": 2})[0].differs
+
+
+@pytest.mark.parametrize("parameters", [[], "x" * 60_000, None, 7, ["<b>"]])
+def test_a_refusal_never_repeats_what_was_sent(parameters: Any) -> None:  # R-A9
+    assert [(error.pointer, len(error.detail) < 200) for error in V1.validate(parameters)] == [("", True)]
+
+
+def test_at_most_twenty_things_are_named() -> None:
+    assert len(V1.validate(GOOD | {f"x{n}": 1 for n in range(1_000)})) == 20
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"note": "\ud800"}, "/note"),
+        ({"note": "a\x00b"}, "/note"),
+        ({"\ud800": 1}, ""),
+        ({"a/b": ["\x00"]}, "/a~1b/0"),
+    ],
+)
+def test_text_that_cannot_be_stored_is_refused(change: dict[str, Any], pointer: str) -> None:  # K55
+    assert [error.pointer for error in V1.validate(GOOD | change)] == [pointer]
+
+
+@pytest.mark.parametrize(("currency", "amount"), [("kwd", 105), ("clf", 100), ("mga", 12_345)])
+def test_what_the_provider_cannot_express_is_refused_in_words(currency: str, amount: int) -> None:
+    (error,) = V1.validate(GOOD | {"currency": currency, "amount": amount})
+    assert error.pointer == "/amount"
+    assert "cannot be given back exactly" in error.detail
+
+
+def test_the_digested_form_of_a_row_has_no_language() -> None:  # design: view digest
+    translated = [
+        replace(
+            row, label="…", after=replace(row.after, text="…") if row.after.kind == "words" else row.after
+        )
+        for row in V1.diff(GOOD | {"reason": "duplicate"}, RECORD)
+    ]
+    assert [row.identity() for row in translated] == [
+        row.identity() for row in V1.diff(GOOD | {"reason": "duplicate"}, RECORD)
+    ]
+    assert [row.as_json() for row in translated] != [
+        row.as_json() for row in V1.diff(GOOD | {"reason": "duplicate"}, RECORD)
+    ]
+
+
+@pytest.mark.parametrize(
+    "record", [None, RECORD, replace(RECORD, recipient=""), PaymentRecord(id="pi_3Q", missing=True)]
+)
+def test_rows_have_a_canonical_form(record: PaymentRecord | None) -> None:
+    made = V1.diff(GOOD | {"note": "\u202e", "reason": "fraudulent"}, record)
+    assert canonical([row.identity() for row in made], floats=False)
+    assert canonical([row.as_json() for row in made], floats=False)
+    assert len({row.key for row in made}) == len(made)
+
+
+def test_three_columns_write_amounts_as_money() -> None:
+    asked = {"amount": 9_899, "currency": "jpy"}
+    made = {row.label: row for row in three_way(asked, asked, {"refundable": 40, "currency": "jpy"})}
+    assert (made["amount"].requested, made["refundable"].now) == ("9,899 JPY", "40 JPY")
+    assert not made["currency"].differs
+    assert three_way({"amount": 5, "currency": "gbp"}, {}, {"currency": "inr"})[1].differs  # K60

@@ -16,13 +16,17 @@ PASSWORD_VARIABLE = "SECOND_KEY_PASSWORD"  # noqa: S105 - a variable's name
 class Command(AdministrationCommand):
     """Make a person, or give one more roles."""
 
-    help = "Make a person with roles in a tenant (admin, where none are named). Somebody who exists gets the roles added."
+    help = (
+        "Make a person with roles in a tenant (admin, where none are named); who exists gets the roles added."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Who, as what, and where the password comes from."""
         parser.add_argument("tenant", help="the tenant's short name")
         parser.add_argument("username")
-        parser.add_argument("--roles", default="admin", help=f"separated by commas: {', '.join(Role)} (admin)")
+        parser.add_argument(
+            "--roles", default="admin", help=f"separated by commas: {', '.join(Role)} (admin)"
+        )
         parser.add_argument("--email", default="")
         parser.add_argument("--full-name", default="")
         parser.add_argument(
@@ -36,19 +40,22 @@ class Command(AdministrationCommand):
         tenant_id = tenant(options["tenant"])
         roles = parse_roles(options["roles"])
         user = person(options["username"])
-        if user is None:
-            user = new_person(options)
-            made = True
-        else:
-            made = False
+        names = f"{' and '.join(sorted(roles))} in {options['tenant']}"
+        if user is not None:
             if not user.is_active:
                 raise CommandError(f"The account {user.username!r} is switched off; nothing was changed.")
-        tenants.grant_roles(tenant_id, user, roles)
-        names = " and ".join(sorted(roles))
-        if made:
-            self.stdout.write(f"Made {user.username}: {names} in {options['tenant']}.")
-        else:
-            self.stdout.write(f"{user.username} was known (the password stays) and is now also {names} in {options['tenant']}.")
+            tenants.grant_roles(tenant_id, user, roles)
+            self.stdout.write(f"{user.username} was known (the password stays) and is now also {names}.")
+            return
+        user = new_person(options)
+        try:
+            tenants.grant_roles(tenant_id, user, roles)
+        except BaseException:
+            User.objects.filter(
+                pk=user.pk
+            ).delete()  # an account without a role would be half of what was asked
+            raise
+        self.stdout.write(f"Made {user.username}: {names}.")
 
 
 def parse_roles(words: str) -> list[Role]:
@@ -71,7 +78,9 @@ def new_person(options: dict[str, Any]) -> User:
     try:
         draft.clean_fields(exclude=["password"])
     except ValidationError as error:
-        raise CommandError("; ".join(f"{name}: {' '.join(said)}" for name, said in error.message_dict.items())) from error
+        raise CommandError(
+            "; ".join(f"{name}: {' '.join(said)}" for name, said in error.message_dict.items())
+        ) from error
     password = secret("password", from_stdin=options["password_stdin"], variable=PASSWORD_VARIABLE)
     try:
         validate_password(password, draft)

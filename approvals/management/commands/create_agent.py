@@ -14,13 +14,15 @@ from ledger.transactions import tenant_reads
 class Command(AdministrationCommand):
     """Make an agent."""
 
-    help = "Make an agent and print its token, once: the token alone on standard output, everything else on standard error."
+    help = "Make an agent and print its token, once: the token alone goes to standard output."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Which agent, and whose."""
         parser.add_argument("tenant", help="the tenant's short name")
         parser.add_argument("name", help="what reviewers see, e.g. support-bot")
-        parser.add_argument("--owner", default="", help="username of the person behind it, who may not decide on what it asks")
+        parser.add_argument(
+            "--owner", default="", help="the person behind it, who may not decide on what it asks"
+        )
 
     def run(self, options: dict[str, Any]) -> None:
         """One transaction; what is printed afterwards cannot be read again."""
@@ -34,7 +36,9 @@ class Command(AdministrationCommand):
                     f"{options['owner']!r} is nobody in {options['tenant']}; make them with "
                     f"`manage.py create_admin {options['tenant']} {options['owner']}`."
                 )
-        taken = f"There is an agent {name!r} in {options['tenant']} already, and its token cannot be read again."
+        taken = (
+            f"There is an agent {name!r} in {options['tenant']} already, and its token cannot be read again."
+        )
         with tenant_reads(tenant_id):
             known = Agent.objects.filter(tenant_id=tenant_id, name=name).exists()
         if known:

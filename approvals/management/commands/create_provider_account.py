@@ -27,7 +27,9 @@ class Command(AdministrationCommand):
         parser.add_argument("tenant", help="the tenant's short name")
         parser.add_argument("--provider", default="stripe", help=f"{', '.join(sorted(PROVIDERS))} (stripe)")
         parser.add_argument("--name", default="main", help="what the account is called (main)")
-        parser.add_argument("--base-url", default=STRIPE_URL, help=f"https://host[:port] of the provider ({STRIPE_URL})")
+        parser.add_argument(
+            "--base-url", default=STRIPE_URL, help=f"https://host[:port] of the provider ({STRIPE_URL})"
+        )
         parser.add_argument(
             "--secret-stdin",
             action="store_true",
@@ -40,11 +42,15 @@ class Command(AdministrationCommand):
         provider, base_url = options["provider"], options["base_url"].rstrip("/")
         name = text(options["name"], "The account's name", most=80)
         if provider not in PROVIDERS:
-            raise CommandError(f"There is no adapter for {provider!r}; known are {', '.join(sorted(PROVIDERS))}.")
+            raise CommandError(
+                f"There is no adapter for {provider!r}; known are {', '.join(sorted(PROVIDERS))}."
+            )
         if len(base_url) > 300:
             raise CommandError("The base URL is longer than 300 characters.")
         adapter_checks(provider, base_url, "placeholder")
-        taken = f"There is a {provider} account {name!r} in {options['tenant']} already; choose another --name."
+        taken = (
+            f"There is a {provider} account {name!r} in {options['tenant']} already; choose another --name."
+        )
         with tenant_reads(tenant_id):
             known = ProviderAccount.objects.filter(tenant_id=tenant_id, provider=provider, name=name).exists()
         if known:
@@ -54,7 +60,9 @@ class Command(AdministrationCommand):
         adapter_checks(provider, base_url, key)
         try:
             with tenant_transaction(tenant_id) as tx:
-                account = accounts.create_account(tx, provider=provider, name=name, base_url=base_url, secret=key)
+                account = accounts.create_account(
+                    tx, provider=provider, name=name, base_url=base_url, secret=key
+                )
                 tx.journal(
                     "provider_account.created",
                     actor=SYSTEM,

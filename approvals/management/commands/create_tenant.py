@@ -18,7 +18,9 @@ class Command(AdministrationCommand):
         """What it is called."""
         parser.add_argument("slug", help="short name for commands: letters, digits, - and _")
         parser.add_argument("--name", default="", help="name that people see (the short name)")
-        parser.add_argument("--time-zone", default="UTC", help="zone that its people see times in, e.g. Europe/Berlin")
+        parser.add_argument(
+            "--time-zone", default="UTC", help="zone that its people see times in, e.g. Europe/Berlin"
+        )
 
     def run(self, options: dict[str, Any]) -> None:
         """One transaction."""

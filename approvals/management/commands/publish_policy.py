@@ -23,7 +23,9 @@ class Command(AdministrationCommand):
         parser.add_argument("tenant", help="the tenant's short name")
         parser.add_argument("kind", help=f"kind of action: {', '.join(kinds.KINDS)}")
         parser.add_argument("file", help="the policy as JSON; - reads standard input")
-        parser.add_argument("--by", default="", help="who publishes, for the record (your name on this machine)")
+        parser.add_argument(
+            "--by", default="", help="who publishes, for the record (your name on this machine)"
+        )
 
     def run(self, options: dict[str, Any]) -> None:
         """One transaction, after the document was read whole."""
@@ -53,8 +55,10 @@ def read_policy(name: str) -> Any:
     try:
         document = strictjson.loads(raw)
         parse(document)
-    except strictjson.StrictJsonError as error:
-        raise CommandError(f"{name} is not JSON that can be read in one way only: {error}") from error
+    except strictjson.StrictJSONError as error:
+        raise CommandError(
+            f"{name} is not JSON that can be read in one way only: {error} Nothing was published."
+        ) from error
     except PolicyError as error:
         raise CommandError(f"{name} is no policy: {error}. Nothing was published.") from error
     return document

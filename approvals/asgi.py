@@ -1,0 +1,19 @@
+"""The ASGI entry: `uvicorn approvals.asgi:application`. Django stays a WSGI application, on a few threads.
+
+Under ASGI an async view would pin a thread for every waiting agent, and Django would run at half its speed;
+so the threads answer, and only the waiting is asynchronous (`approvals.longpoll`).
+"""
+
+import os
+from typing import cast
+
+from a2wsgi import WSGIMiddleware
+from a2wsgi.wsgi_typing import WSGIApp
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+
+from approvals.longpoll import Application, LongPoll
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "approvals.settings")
+django = WSGIMiddleware(cast("WSGIApp", get_wsgi_application()), workers=getattr(settings, "WEB_THREADS", 8))
+application = LongPoll(cast("Application", django))

@@ -1,0 +1,1 @@
+"""How values are written for people. Pure: no database, no request, no HTML."""
