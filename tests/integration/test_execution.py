@@ -256,6 +256,20 @@ def test_a_disputed_payment_blocks(provider: Sandbox, here: World, payment: str)
     assert (fresh(operation).state, posts(provider, here)) == ("blocked", 0)
 
 
+@pytest.mark.parametrize("disputed", [False, True])
+def test_an_effect_that_stands_in_the_books_already_is_settled_and_not_sent(
+    disputed: bool, provider: Sandbox, here: World, payment: str, clock: Clock
+) -> None:  # R-D8: our own key is there although our books know of no attempt, as after a restored backup
+    operation = refund(here, payment)
+    assert execution.send(fresh(operation), started=1e18).outcome is Outcome.ACCEPTED
+    if disputed:
+        provider.dispute(payment)
+    assert run_due(here.tenant_id)[0] == "refused: already_refunded"
+    drive(here.tenant_id, clock)
+    assert (fresh(operation).state, fresh(operation).attempt_count) == ("reconciled_succeeded", 0)
+    assert (posts(provider, here), books(provider, payment)) == (1, [4_900])
+
+
 def test_sixty_and_sixty_of_a_hundred_one_goes(provider: Sandbox, here: World, payment: str) -> None:  # K61
     for _ in range(5):
         one_payment = provider.seed({"amount": 10_000, "currency": "usd"}, account=here.provider_secret)[0]

@@ -90,3 +90,33 @@ def test_a_rival_that_commits_between_look_and_insert_is_found_and_not_a_5xx(
     assert (answer.status_code, answer["Idempotent-Replayed"]) == (200, "true")
     assert answer.json()["id"] == rivals[0].json()["id"]
     assert counts(made)[:2] == (1, 2)
+
+
+def test_ten_revisions_at_once_are_one_revision(agent: AgentClient, made: World) -> None:
+    """Each with its own key, all naming the same old action: one successor, and the others find it."""
+    body = submission()
+    old = agent.submit(body).json()
+    again = body | {"supersedes": old["id"], "parameters": body["parameters"] | {"amount": 5_000}}
+    answers = at_once(10, lambda: AgentClient(made).submit(again))
+    found = Counter(one.status_code for one in answers)
+    assert found[201] == 1
+    assert found.keys() <= {200, 201, 409}
+    assert all(code(one) == "in_progress" for one in answers if one.status_code == 409)
+    assert len({one.json()["id"] for one in answers if one.status_code != 409}) == 1
+    assert counts(made)[0] == 2
+
+
+def test_a_cancel_and_a_revision_at_once_leave_one_outcome(agent: AgentClient, made: World) -> None:
+    body = submission()
+    old = agent.submit(body).json()
+    again = body | {"supersedes": old["id"]}
+    calls = [lambda: AgentClient(made).cancel(old["id"]), lambda: AgentClient(made).submit(again)]
+
+    def one_of_them() -> Any:
+        return calls.pop()()
+
+    answers = at_once(2, one_of_them)
+    assert {one.status_code for one in answers} <= {200, 201, 409}
+    was = agent.get(f"/actions/{old['id']}").json()
+    assert was["status"] in {"cancelled", "superseded"}
+    assert was["superseded_by"] is not None

@@ -13,7 +13,8 @@ import pytest
 from django.db import connection
 
 from approvals import agents
-from approvals.longpoll import LongPoll, Message, Scope, worth_waiting
+from approvals.asgitypes import Message, Scope
+from approvals.longpoll import LongPoll, worth_waiting
 from approvals.models import Action, ActionStatus
 from approvals.polling import SCOPE_KEY, Poll
 from approvals.settlement import lock_action, settle_action
