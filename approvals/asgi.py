@@ -12,8 +12,10 @@ from a2wsgi.wsgi_typing import WSGIApp
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
-from approvals.longpoll import Application, LongPoll
+from approvals.asgitypes import Application
+from approvals.chunked import WithLength
+from approvals.longpoll import LongPoll
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "approvals.settings")
 django = WSGIMiddleware(cast("WSGIApp", get_wsgi_application()), workers=getattr(settings, "WEB_THREADS", 8))
-application = LongPoll(cast("Application", django))
+application = LongPoll(WithLength(cast("Application", django)))

@@ -4,6 +4,7 @@ What can be read from the code (variables, bounds, codes, promises of a provider
 retold. No tenant's data, and nothing that only a signed-in person may know.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -12,10 +13,12 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from approvals import kinds, variables
-from approvals.api import errors, limits, schemas
+from approvals.api import errors, schemas
 from ledger.operations import CASE_DEADLINE
 from ledger.providers.registry import PROVIDERS, capabilities_of
 
@@ -74,6 +77,14 @@ PAGES = (
 )
 
 
+def with_code(text: str) -> SafeString:
+    """Text with its `backticked` parts set as code, everything escaped."""
+    parts = re.split(r"`([^`]*)`", text)
+    return format_html_join(
+        "", "{}", ((format_html("<code>{}</code>", part) if n % 2 else part,) for n, part in enumerate(parts))
+    )
+
+
 def in_hours(time: timedelta | None) -> str:
     """A time in words; `none` where nothing is promised."""
     if time is None:
@@ -104,14 +115,20 @@ def shared() -> dict[str, Any]:
     return {
         "pages": PAGES,
         "base_url": settings.BASE_URL,
-        "groups": variables.GROUPS,
+        "groups": [
+            {
+                "title": group.title,
+                "variables": [{"is": one, "what": with_code(one.what)} for one in group.variables],
+            }
+            for group in variables.GROUPS
+        ],
         "roles_sql": variables.ROLES_SQL,
         "policy": POLICY,
         "retention_hours": settings.IDEMPOTENCY_RETENTION.total_seconds() / 3600,
         "longest_wait": schemas.LONGEST_WAIT,
-        "rate": getattr(settings, "API_RATE_PER_MINUTE", limits.DEFAULT_PER_MINUTE),
+        "rate": f"{settings.API_RATE_PER_MINUTE:,}",
         "body_kib": settings.API_MAX_BODY // 1024,
-        "codes": errors.CATALOGUE.values(),
+        "codes": [{"entry": code, "advice": with_code(code.advice)} for code in errors.CATALOGUE.values()],
         "kinds": kinds.published(),
         "deadline": settings.LEDGER_DEADLINE_SECONDS,
         "case_hours": CASE_DEADLINE.total_seconds() / 3600,

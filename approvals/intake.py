@@ -11,6 +11,7 @@ from typing import Literal
 from uuid import UUID
 
 from django.db import IntegrityError
+from psycopg.errors import UniqueViolation
 
 from approvals import decisions, idempotency, revisions
 from approvals.models import Action, ActionStatus, Agent
@@ -65,7 +66,9 @@ def _until_settled(tenant_id: UUID, agent_id: UUID, key: str, submission: Submis
         try:
             with tenant_transaction(tenant_id) as tx:
                 return _take_in(tx, agent_id, key, submission)
-        except IntegrityError:
+        except (IntegrityError, revisions.OutrunError) as error:
+            if isinstance(error, IntegrityError) and not isinstance(error.__cause__, UniqueViolation):
+                raise  # no rival but a fault of ours
             logger.info("a rival was quicker", extra={"run": submission.run_id, "step": submission.step_id})
     raise IntakeError(code="in_progress", retry_after=BUSY_SECONDS)
 

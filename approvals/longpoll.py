@@ -9,19 +9,14 @@ import asyncio
 import re
 import signal
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from approvals.asgitypes import Application, Message, Receive, Scope, Send
 from approvals.polling import SCOPE_KEY, Poll
-
-type Scope = MutableMapping[str, Any]
-type Message = MutableMapping[str, Any]
-type Receive = Callable[[], Awaitable[Message]]
-type Send = Callable[[Message], Awaitable[None]]
-type Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ADDRESS = re.compile(r"/v1/actions/[^/]+")
 FIRST_PAUSE = 0.1

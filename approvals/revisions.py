@@ -34,6 +34,10 @@ MAY_FOLLOW = frozenset(
 )
 
 
+class OutrunError(Exception):
+    """A rival opened a successor between our look and our lock; look again."""
+
+
 def of_operation(tenant_id: UUID, agent_id: UUID, submission: Submission) -> list[Action]:
     """Every revision of the operation (run, step, kind) of this agent, the newest first."""
     rows = Action.objects.filter(
@@ -113,13 +117,14 @@ def make_way(tx: Tx, old: Action, successor_id: UUID, agent: Agent) -> Action:
     """Lock the old revision, ask whether it may be followed, and let it name its successor.
 
     A pending one becomes `superseded`, or `expired` where its time is over. Returns it as it then stands.
-    Raises IntakeError `supersede_refused` where it was approved and something may have come of it.
+    Raises IntakeError `supersede_refused` where it was approved and something may have come of it, and
+    OutrunError where it got another successor meanwhile.
     """
     old = lock_action(old.id)
     rows = operations.lock_for_action(old.id)
     now = tx.now()
     if old.superseded_by_id is not None:
-        raise IntakeError(code="operation_conflict", detail="Somebody else was quicker.", action=old.id)
+        raise OutrunError
     refusal = why_not(old, rows)
     if refusal:
         raise IntakeError(code="supersede_refused", detail=refusal, action=old.id)

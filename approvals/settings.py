@@ -249,6 +249,8 @@ IDEMPOTENCY_RETENTION = timedelta(
     hours=env_number("IDEMPOTENCY_RETENTION_HOURS", 24, low=0.01, high=24 * 400)
 )
 API_MAX_BODY = 64 * 1024
+API_RATE_PER_MINUTE = env_int("API_RATE_PER_MINUTE", 30_000, low=1, high=10_000_000)  # per agent and process
+WEB_THREADS = env_int("WEB_THREADS", 8, low=1, high=64)  # each keeps a database connection
 
 # --- people -------------------------------------------------------------------------------------------------
 AUTH_USER_MODEL = "approvals.User"

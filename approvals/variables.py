@@ -96,8 +96,8 @@ GROUPS = (
             ),
             Variable(
                 name="SECURE_SSL_REDIRECT",
-                default="1 with https, else 0",
-                what="Whether plain http is redirected to https.",
+                default="1",
+                what="With an https BASE_URL: whether plain http is redirected to it.",
             ),
             Variable(
                 name="SECURE_HSTS_SECONDS",
@@ -114,6 +114,23 @@ GROUPS = (
                 high=9600,
                 unit="hours",
                 what="How long an idempotency key is remembered. The operation behind it is known for ever.",
+            ),
+            Variable(
+                name="API_RATE_PER_MINUTE",
+                default="30000",
+                low=1,
+                high=10_000_000,
+                unit="requests",
+                what="How often one agent may ask one web process in a minute; more is refused with 429.",
+            ),
+            Variable(
+                name="WEB_THREADS",
+                default="8",
+                low=1,
+                high=64,
+                unit="threads",
+                what="How many requests one web process answers at once; each thread keeps a database connection. "
+                "Agents that wait take none.",
             ),
             Variable(name="LOG_LEVEL", default="INFO", what="DEBUG, INFO, WARNING or ERROR."),
             Variable(

@@ -33,6 +33,7 @@ from ledger.transactions import Tx, tenant_transaction
 
 logger = logging.getLogger(__name__)
 S = OperationState
+ALREADY_THERE = "already_refunded"  # ledger.preconditions: the provider lists our own key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +204,7 @@ def check_payment(claim_: Claim) -> None:
     )
     if shortfall is not None:
         raise GuardRefusedError(
-            "precondition_failed",
+            shortfall.reason if shortfall.reason == ALREADY_THERE else "precondition_failed",
             shortfall.message,
             requested={"code": shortfall.reason, **json.loads(operation.request)},
             approved=dict(shortfall.approved),
@@ -222,6 +223,10 @@ def reserved(operation: Operation, asked_at: datetime) -> dict[str, int]:
 def refuse(tx: Tx, operation: Operation, refusal: GuardRefusedError) -> None:
     """Block an operation of which nothing was sent; one that may have landed goes back to being unknown."""
     detail = {**refusal.detail, "reason": refusal.reason}
+    if refusal.reason == ALREADY_THERE:
+        # our own key stands in the provider's books: a late original, or books of ours that are older than theirs
+        operations.to_unknown(tx, operation, reason=refusal.reason, again_in=0, detail=detail)
+        return
     if operation.unresolved:
         operations.to_unknown(
             tx, operation, reason=refusal.reason, again_in=0, recovery_refused=refusal.reason, detail=detail

@@ -82,6 +82,15 @@ def check_refund(
             approved=asked,
             now={"payment": record.id, "known": False},
         )
+    if own_key is not None and not own_unresolved and _is_listed(record, own_key):
+        # a late original (R-D8) or a restored backup: our books know of no attempt, the provider's show its effect
+        return Shortfall(
+            reason="already_refunded",
+            message="The provider already lists a refund under this operation's key. Do not send it again.",
+            requested=asked,
+            approved=asked,
+            now={"refunded": record.refunded, "currency": record.currency},
+        )
     if record.currency != currency:
         return Shortfall(
             reason="currency_mismatch",
@@ -105,15 +114,6 @@ def check_refund(
             requested=asked,
             approved=asked,
             now={"disputed": True},
-        )
-    if own_key is not None and not own_unresolved and _is_listed(record, own_key):
-        # a late original (R-D8) or a restored backup: our books know of no attempt, the provider's show its effect
-        return Shortfall(
-            reason="already_refunded",
-            message="The provider already lists a refund under this operation's key. Do not send it again.",
-            requested=asked,
-            approved=asked,
-            now={"refunded": record.refunded, "currency": record.currency},
         )
     left = refundable(
         record, amount=amount, own_key=own_key, own_unresolved=own_unresolved, reserved=reserved

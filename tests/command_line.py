@@ -47,14 +47,12 @@ def address() -> str:
     return engines.current().app_url.rsplit("/", 1)[0] + "/" + conftest.MAIN
 
 
-def manage(
-    *words: str, standard_input: str = "", without: tuple[str, ...] = (), **environment: str
-) -> subprocess.CompletedProcess[str]:
+def manage(*words: str, standard_input: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """`python manage.py …` as an installation runs it: configured by the environment, as the application's role."""
-    env = {**os.environ, "DATABASE_URL": address(), **environment}
-    for name in ("DATABASE_OWNER_URL", "DJANGO_SETTINGS_MODULE", *without):
-        if name not in environment:
-            env.pop(name, None)
+    env = {**os.environ, "DATABASE_URL": address()}
+    for name in ("DATABASE_OWNER_URL", "DJANGO_SETTINGS_MODULE"):
+        env.pop(name, None)
+    env |= environment
     return subprocess.run(
         [sys.executable, "-W", "error", "manage.py", *words],
         cwd=ROOT,

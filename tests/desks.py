@@ -7,9 +7,9 @@ from uuid import UUID
 
 from django.test import Client
 
-from approvals import observation
 from approvals.demo.browser import form_of
 from approvals.models import Action, User
+from approvals.observation import observe as read_record
 from ledger import clock, observations
 from ledger.providers.base import PaymentRecord
 from ledger.transactions import tenant_reads
@@ -46,7 +46,7 @@ def observe(here: World, action_id: UUID, **record: Any) -> None:
     currency, payment = found.currency, found.resource_key.rpartition(":")[2]
     known = record_of({"parameters": {"payment": payment, "currency": currency}}, **record)
     with patch.object(observations, "read", lambda *_: (clock.now(), known)):
-        observation.observe(here.tenant_id, action_id)
+        read_record(here.tenant_id, action_id)
 
 
 def question(here: World, *, record: Mapping[str, Any] | None = None, **more: Any) -> UUID:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import InterfaceError, OperationalError, connection
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, re_path
 
@@ -79,8 +79,8 @@ def answer_to(request: HttpRequest, error: Exception) -> HttpResponse:
         )
     elif problem.code == "unavailable":
         logger.warning("unavailable", extra={"error": str(error)})
-        if isinstance(error, DatabaseError | InterfaceError):
-            connection.close()
+        if not isinstance(error, JournalError):
+            connection.close()  # it may be broken; the next request opens another
     return errors.response(problem)
 
 
@@ -88,7 +88,7 @@ def problem_for(error: Exception) -> ProblemError:
     """Which refusal of the catalogue an exception means. What is not foreseen is `internal`, without details."""
     if isinstance(error, ProblemError):
         return error
-    if isinstance(error, JournalError | DatabaseError | InterfaceError):
+    if isinstance(error, JournalError | OperationalError | InterfaceError):
         return ProblemError(code="unavailable", retry_after=RETRY_SECONDS)
     if isinstance(error, DecisionError):
         code = {404: "not_found", 409: "already_decided"}.get(error.status, "internal")

@@ -41,14 +41,14 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class VoteLine:
-    """One reviewer's vote with what stood on their page."""
+    """One reviewer's vote; `page` are the lines of the diff and the warnings that stood before them (R-B4)."""
 
     reviewer: str
     event: str
     reason: str
     at: datetime
     view_digest: str
-    shown: Payload
+    page: tuple[Fact, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +218,16 @@ def facts(values: Payload | None) -> tuple[Fact, ...]:
     )
 
 
+def parameter_facts(parameters: Payload) -> tuple[Fact, ...]:
+    """The parameters under their own names, exactly; an amount also as people write it."""
+    currency = str(parameters.get("currency", ""))
+    return tuple(
+        Fact(name=name, text=f"{text} ({value} in minor units)" if text != words.say(value) else text)
+        for name, value in parameters.items()
+        for text in [words.fact(name, value, currency)]
+    )
+
+
 def authorized(
     payloads: Sequence[tuple[JournalEntry, Payload | None]], operations: Sequence[Operation]
 ) -> Authorized | None:
@@ -245,7 +255,7 @@ def authorized(
         policy_version=int(payload.get("policy_version") or 0),
         kind=str(payload.get("kind", "")),
         schema_version=int(payload.get("schema_version") or 0),
-        parameters=facts(payload.get("parameters")),
+        parameters=parameter_facts(payload.get("parameters") or {}),
         fingerprint=fingerprint,
         votes=tuple(
             vote_line(one, cast) for one, cast in payloads if one.event == "vote.cast" and cast is not None
@@ -262,8 +272,28 @@ def vote_line(entry: JournalEntry, payload: Payload) -> VoteLine:
         reason=str(payload.get("reason") or ""),
         at=entry.at,
         view_digest=str(payload.get("view_digest", "")),
-        shown=payload.get("shown") or {},
+        page=page_facts(payload.get("shown") or {}),
     )
+
+
+def page_facts(shown: Payload) -> tuple[Fact, ...]:
+    """What the reviewer's page said, line by line, from the snapshot kept with the vote."""
+    lines = []
+    for row in shown.get("rows", []):
+        values = [shown_value(one) for one in [row.get("before"), row.get("after")] if one]
+        details = [shown_value(one) for one in row.get("detail", [])]
+        lines.append(Fact(name=str(row.get("label", "")), text=" · ".join([" → ".join(values), *details])))
+    if shown.get("rule_text"):
+        lines.append(Fact(name="Rule", text=str(shown["rule_text"])))
+    lines += [Fact(name="Warning", text=str(warning)) for warning in shown.get("warnings", [])]
+    return tuple(lines)
+
+
+def shown_value(value: Payload) -> str:
+    """One value of the snapshot as text (`approvals.kinds.base.Value.as_json`)."""
+    if value.get("amount") is not None:
+        return amount(int(value["amount"]), str(value.get("currency", "")))
+    return str(value.get("at") or value.get("text") or "")
 
 
 def effect_story(operation: Operation) -> EffectStory:

@@ -71,8 +71,11 @@ def _refused(payload: Payload) -> str:
 
 SENTENCES: Mapping[str, Callable[[Payload], str]] = {
     "action.submitted": lambda _: "The agent asks for it",
+    "action.repeated": lambda p: f"The agent asks for the same again, attempt {p.get('attempt', '?')}",
     "action.observed": lambda _: "The provider's record was read",
-    "action.policy_changed": lambda _: "The policy changed, and the action was weighed again",
+    "action.policy_changed": lambda p: (
+        f"The policy changed to version {p.get('policy_version', '?')}, and the action was weighed again"
+    ),
     "action.approved": _settled,
     "action.rejected": _settled,
     "action.expired": _settled,

@@ -57,7 +57,8 @@ def one_moment(tenant_id: UUID) -> Iterator[None]:
 def age_of_the_outbox() -> Finding:
     """How long the oldest due step has been waiting for a worker."""
     health = outbox.health()
-    said = f"{health.due} steps are due, the oldest for {health.oldest_seconds:.0f} s"
+    due = "1 step is due" if health.due == 1 else f"{health.due} steps are due"
+    said = f"{due}, the oldest for {health.oldest_seconds:.0f} s"
     if health.oldest_seconds > OLDEST_DUE_SECONDS:
         return warn("outbox", said, "Start the worker and beat, and look at the worker's log.")
     return ok("outbox", said if health.due else "no step is due")

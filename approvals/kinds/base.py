@@ -3,9 +3,11 @@
 A kind never reads the database or the clock, and never reinterprets parameters of an older version.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import jsonschema_rs
@@ -156,9 +158,15 @@ def text_errors(value: Any, *path: str | int) -> list[FieldError]:
             return []
 
 
+@lru_cache(maxsize=64)
+def _validator(schema: str) -> jsonschema_rs.Draft202012Validator:
+    """Built once a schema: building costs more than all checking with it."""
+    return jsonschema_rs.Draft202012Validator(json.loads(schema))
+
+
 def schema_errors(schema: Mapping[str, Any], instance: Any) -> list[FieldError]:
     """Violations in words for whoever wrote the request, at most twenty, one a member."""
-    validator = jsonschema_rs.Draft202012Validator(dict(schema))
+    validator = _validator(json.dumps(schema))
     found: dict[str, str] = {}
     for error in validator.iter_errors(instance):
         for where, detail in _explain(schema, list(error.instance_path), error):

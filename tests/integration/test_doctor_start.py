@@ -55,7 +55,7 @@ def role(options: str) -> Iterator[str]:
         superuser.execute(
             sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} " + options).format(
                 sql.Identifier(name), sql.Literal(password)
-            )  # type: ignore[arg-type]
+            )
         )
         superuser.execute(
             sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(
@@ -102,7 +102,7 @@ def started(*words: str, url: str) -> Iterator[subprocess.Popen[str]]:
 def refuses(*words: str, url: str) -> str:
     """What a process says that does not start."""
     with started(*words, url=url) as process:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=30)
         assert process.returncode not in {0, None}
     return said
 

@@ -83,7 +83,7 @@ def test_nobody_signs_up_by_themselves() -> None:
 def test_without_a_tenant_there_is_a_plain_page() -> None:
     answer = signed_in(person("lone")).get("/")
     assert answer.status_code == 403
-    assert b"You belong to no workspace" in answer.content
+    assert b"You belong to no tenant" in answer.content
 
 
 def test_a_member_whose_roles_were_taken_sees_nothing_more(here: World) -> None:  # K41
@@ -195,3 +195,33 @@ def test_the_inbox_costs_as_many_queries_for_fifty_as_for_one(here: World) -> No
         assert page.content.count(b"<tr>") == more + 2
         counts.append(len(captured))
     assert counts[0] == counts[1] <= 20
+
+
+def test_changing_a_password_through_the_form(here: World) -> None:
+    user = here.reviewers[0]
+    client = Client()
+    client.post("/accounts/login/", {"login": user.username, "password": PASSWORD})
+    page = client.get("/accounts/password/change/").content.decode()
+    assert "uccessfully" not in page
+    fields = {"oldpassword": PASSWORD, "password1": "short", "password2": "short"}
+    assert b"errorlist" in client.post("/accounts/password/change/", fields).content
+    new = "another horse, another battery"
+    fields |= {"password1": new, "password2": new}
+    assert client.post("/accounts/password/change/", fields).status_code == 302
+    signed_out = Client()
+    signed_out.post("/accounts/login/", {"login": user.username, "password": new})
+    assert signed_out.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["login", "logout", "inactive", "signup", "email", "password/change", "password/reset", "reauthenticate"],
+)
+def test_every_page_of_an_account_has_our_look(here: World, name: str) -> None:
+    for client in (Client(), signed_in(here.reviewers[0])):
+        answer = client.get(f"/accounts/{name}/", follow=True)
+        assert answer.status_code == 200
+        text = answer.content.decode()
+        assert "/static/css/tokens.css" in text
+        assert "Menu:" not in text
+        assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=", text)
