@@ -10,12 +10,12 @@ from typing import cast
 from a2wsgi import WSGIMiddleware
 from a2wsgi.wsgi_typing import WSGIApp
 from django.conf import settings
-from django.core.wsgi import get_wsgi_application
 
 from approvals.asgitypes import Application
 from approvals.chunked import WithLength
 from approvals.longpoll import LongPoll
+from approvals.wsgi import application as fenced
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "approvals.settings")
-django = WSGIMiddleware(cast("WSGIApp", get_wsgi_application()), workers=getattr(settings, "WEB_THREADS", 8))
+django = WSGIMiddleware(cast("WSGIApp", fenced), workers=settings.WEB_THREADS)
 application = LongPoll(WithLength(cast("Application", django)))

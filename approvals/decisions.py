@@ -25,7 +25,7 @@ from approvals.refusals import (
 )
 from approvals.settlement import lock_action, settle_action, settled_error
 from approvals.votes import Bindings, next_seq
-from ledger.journal import SYSTEM, Actor, Entry
+from ledger.journal import SYSTEM, Actor
 from ledger.locks import stop_lock_shared
 from ledger.transactions import Tx, tenant_transaction
 
@@ -157,7 +157,7 @@ def note_vote(tx: Tx, user: User, cast: Vote, actor: Actor) -> None:
         "view_digest": cast.view_digest,
         "shown": cast.shown,
     }
-    tx.entries.append(Entry(event="vote.cast", actor=actor, action_id=cast.action_id, payload=payload))
+    tx.journal("vote.cast", actor=actor, action_id=cast.action_id, **payload)
 
 
 def still_open(tx: Tx, action: Action, now: datetime) -> DecisionError | None:

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from approvals.models import PolicyPointer, PolicyVersion
+from approvals.models import Action, ActionStatus, PolicyPointer, PolicyVersion
 from approvals.policy import rules as policy_rules
 from ledger.journal import SYSTEM
 from ledger.locks import stop_lock_exclusive
@@ -30,6 +30,10 @@ def publish(tenant_id: UUID, *, kind: str, document: dict[str, Any], by: str) ->
         PolicyPointer.objects.update_or_create(
             tenant_id=tenant_id, kind=kind, defaults={"current": version, "updated_at": tx.now()}
         )
+        # what waits under the version before is weighed anew, one step each
+        waiting = Action.objects.filter(tenant_id=tenant_id, kind=kind, status=ActionStatus.PENDING)
+        for action_id in waiting.values_list("id", flat=True):
+            tx.schedule("observe", action_id, due_at=tx.now())
         tx.journal(
             "policy.published", actor=SYSTEM, kind=kind, version=version.version, by=by, rules=document
         )

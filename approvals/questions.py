@@ -147,7 +147,7 @@ def digest(action: Action, rows: tuple[DiffRow, ...], observation: Observation |
         action_id=str(action.id),
         state_version=action.state_version,
         fingerprint=action.fingerprint,
-        diff=[row.as_json() for row in rows],
+        diff=[row.identity() for row in rows],
         rule=json.dumps(rule, sort_keys=True, separators=(",", ":")),
         policy_version=action.policy_version,
         observation_id=str(observation.id) if observation else None,

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_slug
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from approvals.models import Membership, MembershipRole, Role, Tenant, TenantProfile, User
 from ledger import journal
@@ -45,14 +45,15 @@ def create_tenant(*, slug: str, name: str, time_zone: str = "UTC") -> UUID:
         validate_slug(slug)
     except ValidationError as error:
         raise TenantError(f"{slug!r} is no short name: use letters, digits, - and _ only.") from error
-    if next(tenants_with_slug(slug), None) is not None:
-        raise TenantError(f"There is a tenant {slug!r} already.")
     tenant_id = new_id()
-    with tenant_transaction(tenant_id) as tx:
-        Tenant.objects.create(id=tenant_id, created_at=tx.now())
-        TenantProfile.objects.create(tenant_id=tenant_id, slug=slug, name=name, time_zone=time_zone)
-        journal.open_chain(tenant_id)
-        tx.journal("tenant.created", actor=SYSTEM, slug=slug, name=name)
+    try:
+        with tenant_transaction(tenant_id) as tx:
+            Tenant.objects.create(id=tenant_id, created_at=tx.now())
+            TenantProfile.objects.create(tenant_id=tenant_id, slug=slug, name=name, time_zone=time_zone)
+            journal.open_chain(tenant_id)
+            tx.journal("tenant.created", actor=SYSTEM, slug=slug, name=name)
+    except IntegrityError as error:  # unique across the fence: no walk over all tenants is needed
+        raise TenantError(f"There is a tenant {slug!r} already.") from error
     return tenant_id
 
 

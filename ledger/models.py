@@ -86,7 +86,7 @@ class Operation(models.Model):
             models.UniqueConstraint(fields=["action_id", "effect"], name="operation_effect"),
             models.CheckConstraint(condition=one_of("state", OperationState), name="operation_state"),
             models.CheckConstraint(
-                condition=~Q(unresolved=True, state__in=[str(s) for s in NEVER_WITH_UNRESOLVED_ATTEMPT]),
+                condition=~Q(unresolved=True, state__in=sorted(map(str, NEVER_WITH_UNRESOLVED_ATTEMPT))),
                 name="operation_unresolved_is_not_forgotten",
             ),
             models.CheckConstraint(

@@ -35,6 +35,7 @@ class Tx:
     def journal(
         self,
         event: str,
+        /,
         *,
         actor: journal.Actor,
         action_id: UUID | None = None,

@@ -4,6 +4,7 @@ Tests really commit. The application's role may not TRUNCATE, so nothing is flus
 tenant and sees nothing of the others through the fence.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,8 +18,9 @@ from pytest_django import DjangoDbBlocker
 
 from tests import engines
 
-TEMPLATE = "second_key_template"
-MAIN = "second_key_tests"
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")  # processes of one run share the servers, not the data
+TEMPLATE = f"second_key_template_{WORKER}"
+MAIN = f"second_key_tests_{WORKER}"
 
 
 @pytest.fixture(scope="session")

@@ -101,9 +101,8 @@ def walk(stage: Stage, title: str, fault: str = "") -> Walked:
         if answer.status_code != 201:
             raise WalkError(f"the submission was answered {answer.status_code}: {answer.text}")
         action_id = answer.json()["id"]
-        say(
-            f"  agent        {name} proposed {format_amount(AMOUNT, 'usd')} back: action {action_id}, {answer.status_code}"
-        )
+        asked = format_amount(AMOUNT, "usd")
+        say(f"  agent        {name} proposed {asked} back: action {action_id}, {answer.status_code}")
         person.sign_in(reviewer, password)
         say(f"  reviewer     {reviewer} signed in and opened /actions/{action_id}/")
         started = time.monotonic()

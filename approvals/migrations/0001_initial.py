@@ -240,7 +240,7 @@ class Migration(migrations.Migration):
                         to="approvals.tenant",
                     ),
                 ),
-                ("slug", models.CharField(max_length=60)),
+                ("slug", models.CharField(max_length=60, unique=True)),
                 ("name", models.CharField(max_length=120)),
                 ("time_zone", models.CharField(default="UTC", max_length=60)),
             ],
@@ -520,6 +520,12 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="action",
             index=models.Index(fields=["tenant", "resource_key"], name="action_by_resource"),
+        ),
+        migrations.AddIndex(
+            model_name="action",
+            index=models.Index(
+                fields=["tenant", "kind", "currency", "amount", "created_at"], name="action_look_alikes"
+            ),
         ),
         migrations.AddConstraint(
             model_name="action",

@@ -109,6 +109,9 @@ class Action(models.Model):
             models.Index(fields=["tenant", "status", "expires_at"], name="action_inbox"),
             models.Index(fields=["tenant", "agent", "id"], name="action_by_agent"),
             models.Index(fields=["tenant", "resource_key"], name="action_by_resource"),
+            models.Index(
+                fields=["tenant", "kind", "currency", "amount", "created_at"], name="action_look_alikes"
+            ),
         ]
 
 

@@ -38,7 +38,7 @@ class TenantProfile(models.Model):
     keep_rows = True
 
     tenant = models.OneToOneField(Tenant, on_delete=models.PROTECT, primary_key=True, related_name="+")
-    slug = models.CharField(max_length=60)
+    slug = models.CharField(max_length=60, unique=True)  # across the fence too
     name = models.CharField(max_length=120)
     time_zone = models.CharField(max_length=60, default="UTC")
 

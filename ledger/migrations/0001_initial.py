@@ -420,7 +420,7 @@ class Migration(migrations.Migration):
             model_name="operation",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    ("state__in", ["cancelled", "failed", "blocked", "reconciled_not_executed"]),
+                    ("state__in", ["blocked", "cancelled", "failed", "reconciled_not_executed"]),
                     ("unresolved", True),
                     _negated=True,
                 ),

@@ -35,7 +35,15 @@ class Demo:
         env = {name: value for name, value in os.environ.items() if name not in (*drop, "BASE_URL")}
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "demo", "--port", str(port), "--sandbox-port", str(sandbox_port)],
+                [
+                    sys.executable,
+                    "manage.py",
+                    "demo",
+                    "--port",
+                    str(port),
+                    "--sandbox-port",
+                    str(sandbox_port),
+                ],
                 cwd=checkout,
                 env=env,
                 stdout=log,

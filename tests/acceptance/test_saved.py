@@ -96,7 +96,9 @@ def test_concurrent_duplicates_are_one(system: Live, here: World) -> None:
     assert system.refunds(payment) == [4_900]
 
 
-def test_a_genuine_second_request_that_looks_alike_goes_through(system: Live, here: World) -> None:  # R-A6, G2
+def test_a_genuine_second_request_that_looks_alike_goes_through(
+    system: Live, here: World
+) -> None:  # R-A6, G2
     payment = system.payment(here)
     first = submit(system, here, refund_body(payment, step="first")).json()["id"]
     second = submit(system, here, refund_body(payment, step="second"), key="another-operation").json()["id"]
@@ -114,7 +116,9 @@ def test_a_rejected_refund_never_reaches_the_provider(system: Live, here: World)
         assert person.decide(action_id, "reject", reason="not ours").status_code == 303
     final = system.final(here, action_id)
     assert (final["status"], final["execution"]) == ("rejected", None)
-    assert submit(system, here, refund_body(payment), key=f"key-{payment}-step").json()["status"] == "rejected"
+    assert (
+        submit(system, here, refund_body(payment), key=f"key-{payment}-step").json()["status"] == "rejected"
+    )
     assert system.refunds(payment) == []
     assert system.sandbox.books(here.provider_secret)["calls"].get("refund.create", 0) == 0
 

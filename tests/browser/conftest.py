@@ -41,7 +41,7 @@ def executable() -> str | None:
     return next((path for path in found if path and Path(path).exists()), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def playwright() -> Iterator[Playwright]:
     """Playwright; its loop runs in this thread, where Django is told that the database may be used."""
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
@@ -52,7 +52,7 @@ def playwright() -> Iterator[Playwright]:
         del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium(playwright: Playwright) -> Iterator[Browser]:
     """One Chromium for the whole run."""
     path = executable()
@@ -66,7 +66,7 @@ def chromium(playwright: Playwright) -> Iterator[Browser]:
     browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(django_db_setup: None) -> Iterator[str]:
     """The address of a web process on this run's database."""
     with web_server() as running:
