@@ -186,7 +186,9 @@ def readme() -> str:
     return (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("heading", "ends"), [("Run it", "manage.py demo"), ("Test it", "-m pytest -n 2 --dist loadfile")])
+@pytest.mark.parametrize(
+    ("heading", "ends"), [("Run it", "manage.py demo"), ("Test it", "-m pytest -n 2 --dist loadfile")]
+)
 def test_the_readme_runs_with_one_line(heading: str, ends: str) -> None:
     section = re.search(rf"^## {heading}\s*$(.*?)(?=^## |\Z)", readme(), re.MULTILINE | re.DOTALL)
     assert section is not None
