@@ -136,9 +136,16 @@ def test_a_checkout_closed_later_is_not_opened_again(checkout: Path) -> None:
     assert stat.S_IMODE(checkout.stat().st_mode) == 0o700
 
 
+def readable_by_all(path: Path) -> bool:
+    """Whether any user may enter every folder above."""
+    return all(parent.stat().st_mode & stat.S_IXOTH for parent in path.parents)
+
+
 @as_root
 def test_an_ordinary_user_runs_the_servers_as_themselves(checkout: Path, start: Start) -> None:
     nobody = pwd.getpwnam("nobody")
+    if not readable_by_all(Path(pytest.__file__)):
+        pytest.skip("this environment lies in a folder that others may not enter, so they have no packages")
     os.chown(checkout, nobody.pw_uid, nobody.pw_gid)
     starter = start(checkout, "--as-nobody")
     assert starter.report, starter.line

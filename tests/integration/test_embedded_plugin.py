@@ -32,6 +32,11 @@ def test_it():
 """
 
 
+def interruptible() -> None:
+    """Undo what a shell does that has put the whole run into the background: SIGINT is ignored below it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Run:
     """A pytest with the plugin, without Django."""
 
@@ -49,6 +54,7 @@ class Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=interruptible,  # noqa: PLW1509 - one statement, and no thread has begun
         )
 
     def servers(self) -> dict[int, str | None]:

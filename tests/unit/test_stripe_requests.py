@@ -13,6 +13,7 @@ import stripe
 from ledger.providers.base import Account, Call, Outcome, ProviderUnavailableError
 from ledger.providers.registry import UnknownProviderError, adapter_for, capabilities_of
 from ledger.providers.stripe import API_VERSION, STRIPE, StripeAdapter
+from tests.sandbox_process import wait_until
 from tests.socket_server import Connection, Script, answer, json_answer, says, scripted
 from tests.stripe_objects import (
     OPERATION_KEY,
@@ -181,6 +182,7 @@ def test_without_a_lease_nothing_is_sent() -> None:
         found = adapter(server.base_url).perform(request(), Call(deadline=20, may_write=lambda: False))
         assert (found.outcome, found.reason) == (Outcome.NOT_ACCEPTED, "lease_expired")
         join_transport_threads()
+        wait_until(lambda: server.connections, what="the connection to have been accepted")
         assert all(connection.ended.wait(10) for connection in server.connections)
         assert server.requests == [b""]
 

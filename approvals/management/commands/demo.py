@@ -96,11 +96,12 @@ class Command(BaseCommand):
         self.call(env, "migrate", "--verbosity", "0")
         env = {name: value for name, value in env.items() if name != "DATABASE_OWNER_URL"}
         sandbox = supervisor.start(programs.sandbox(env, port=sandbox_port, store=folder / "sandbox.sqlite3"))
-        sandbox.wait_until(lambda: ports.http_ok(sandbox_port, "/_sandbox/books"), seconds=30)
-        self.call(env, "demo_seed", str(cast), sandbox_url)
+        web = supervisor.start(programs.web(env, port=port))
         supervisor.start(programs.worker(env))
         supervisor.start(programs.beat(env))
-        web = supervisor.start(programs.web(env, port=port))
+        # they come up while the cast is made
+        sandbox.wait_until(lambda: ports.http_ok(sandbox_port, "/_sandbox/books"), seconds=30)
+        self.call(env, "demo_seed", str(cast), sandbox_url)
         web.wait_until(lambda: ports.http_ok(port, "/healthz"), seconds=60, what="answering")
         self.call(env, "demo_walk", str(cast), base_url, sandbox_url)
         if not stay:
