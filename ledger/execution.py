@@ -5,7 +5,7 @@
 3  claim: stop lock, row lock, resource lock, clock, what must still hold; then `dispatched` with an attempt that
    says why it is allowed and a watchdog due at the lease's end, or `blocked` with the reason; commit
 4  call, with the pinned key, no retries, a total deadline, and a look at the lease before the first byte
-5  keep the answer, always; the transition alone is fenced by the lease
+5  keep the answer, always; the transition alone is fenced by the lease (`ledger.answers`)
 6  accepted -> succeeded; provably not accepted -> prepared, later; a definite no -> failed; else -> unknown
 
 Nobody ever sends from `dispatched`, and no transaction is open during 2 and 4.
@@ -23,12 +23,13 @@ from django.db import DatabaseError
 from django.utils.module_loading import import_string
 
 from ledger import accounts, locks, observations, operations, preconditions
+from ledger.answers import record
 from ledger.errors import GuardRefusedError
 from ledger.journal import WORKER
-from ledger.models import Attempt, Observation, Operation, RecoveryPermission, Response
+from ledger.models import Attempt, Observation, Operation, RecoveryPermission
 from ledger.operations import effect_request
 from ledger.providers.base import Answer, Call, Outcome, ProviderUnavailableError
-from ledger.states import FINAL, HAPPENED, Allowance, AttemptOutcome, OperationState
+from ledger.states import HAPPENED, Allowance, AttemptOutcome, OperationState
 from ledger.transactions import Tx, tenant_transaction
 
 logger = logging.getLogger(__name__)
@@ -299,130 +300,6 @@ def send(operation: Operation, started: float) -> Answer:
     except Exception:  # an adapter's own fault after the claim: it may have been sent, so it is unknown
         logger.exception("an adapter failed", extra={"operation": str(operation.id)})
         return Answer(outcome=Outcome.UNKNOWN, reason="adapter_error")
-
-
-# 5, 6 -------------------------------------------------------------------------------------------------------
-def record(tenant_id: UUID, operation_id: UUID, attempt: Attempt, answer: Answer) -> str:
-    """Keep the answer and make the transition, if the lease is still ours."""
-    with tenant_transaction(tenant_id) as tx:
-        operation = operations.lock(operation_id)
-        mine = (
-            operation.state == S.DISPATCHED
-            and operation.lease_owner == attempt.lease_owner
-            and operation.attempt_count == attempt.number
-        )
-        now = tx.now()
-        Response.objects.create(
-            tenant_id=tenant_id,
-            attempt=attempt,
-            received_at=now,
-            outcome=answer.outcome,
-            reason=answer.reason[:80],
-            status=answer.status,
-            headers=dict(answer.headers),
-            body=answer.body.replace("\x00", "\\u0000"),
-            late=not mine,
-        )
-        attempt = Attempt.objects.get(id=attempt.id)
-        if attempt.outcome in {AttemptOutcome.PENDING, AttemptOutcome.UNKNOWN}:
-            attempt.outcome, attempt.reason, attempt.ended_at = (
-                AttemptOutcome(answer.outcome),
-                answer.reason[:80],
-                now,
-            )
-            attempt.save(update_fields=["outcome", "reason", "ended_at"])
-        if not mine:
-            return record_late(tx, operation, attempt, answer)
-        return settle_answer(tx, operation, attempt, answer)
-
-
-def settle_answer(tx: Tx, operation: Operation, attempt: Attempt, answer: Answer) -> str:
-    """Step 6: what an answer in time changes."""
-    earlier = [known for known in operations.unresolved_attempts(operation) if known.number != attempt.number]
-    if answer.outcome is Outcome.ACCEPTED and answer.receipt is not None:
-        try:
-            receipt = operations.store_receipt(tx, operation, attempt, answer.receipt, source="response")
-        except operations.ReferenceTakenError as error:
-            operations.to_unknown(
-                tx, operation, reason="reference_taken", again_in=settings.LEDGER_BACKOFF_SECONDS
-            )
-            operations.open_case(tx, operation, reason="reference_taken", detail={"message": str(error)})
-            return "the provider's reference belongs to another operation"
-        operations.settle(
-            tx,
-            operation,
-            S.SUCCEEDED,
-            event="operation.succeeded",
-            attempt=attempt.number,
-            reference=receipt.reference,
-            amount=receipt.amount,
-            currency=receipt.currency,
-            provider_status=receipt.provider_status,
-            provider=receipt.provider,
-        )
-        return "succeeded"
-    if answer.outcome in {Outcome.NOT_ACCEPTED, Outcome.REFUSED} and earlier:
-        refused = answer.reason[:80] if answer.outcome is Outcome.REFUSED else ""
-        operations.to_unknown(
-            tx,
-            operation,
-            reason=f"attempt_{attempt.number}_{answer.outcome}"[:80],
-            again_in=answer.retry_after or settings.LEDGER_BACKOFF_SECONDS,
-            recovery_refused=refused,
-        )
-        return "an earlier attempt is still unresolved"
-    if answer.outcome is Outcome.NOT_ACCEPTED:
-        operations.move(tx, operation, S.PREPARED, unresolved=False, lease_owner=None, lease_until=None)
-        tx.finish("watchdog", operation.id)
-        operations.back_off(tx, operation, reason=answer.reason, retry_after=answer.retry_after)
-        return "not accepted; backed off"
-    if answer.outcome is Outcome.REFUSED:
-        operations.settle(
-            tx,
-            operation,
-            S.FAILED,
-            event="operation.failed",
-            attempt=attempt.number,
-            reason=answer.reason[:80],
-            detail={"message": f"The provider refused: {answer.reason}.", "status": answer.status},
-        )
-        return "failed"
-    again = 0 if attempt.number == 1 else settings.LEDGER_BACKOFF_SECONDS * 2 ** min(attempt.number - 2, 8)
-    operations.to_unknown(tx, operation, reason=answer.reason[:80], again_in=again)
-    return "outcome unknown"
-
-
-def record_late(tx: Tx, operation: Operation, attempt: Attempt, answer: Answer) -> str:
-    """An answer after the lease went: strong evidence, but no transition of its own (R-C4)."""
-    tx.journal(
-        "operation.late_answer",
-        actor=WORKER,
-        action_id=operation.action_id,
-        operation_id=operation.id,
-        attempt=attempt.number,
-        outcome=answer.outcome,
-        reason=answer.reason[:80],
-    )
-    if answer.receipt is not None:
-        try:
-            operations.store_receipt(tx, operation, attempt, answer.receipt, source="response")
-        except operations.ReferenceTakenError as error:
-            operations.open_case(tx, operation, reason="reference_taken", detail={"message": str(error)})
-        references = set(operation.receipts.values_list("reference", flat=True))
-        if len(references) > 1:
-            operations.open_case(
-                tx, operation, reason="duplicate_effect", detail={"references": sorted(references)}
-            )
-        elif operation.state in FINAL - HAPPENED:
-            operations.open_case(
-                tx,
-                operation,
-                reason="late_receipt",
-                detail={"state": operation.state, "references": sorted(references)},
-            )
-    if operation.state == S.OUTCOME_UNKNOWN:
-        tx.schedule("reconcile", operation.id, due_at=tx.now())
-    return "late; kept as evidence"
 
 
 # the watchdog -----------------------------------------------------------------------------------------------
