@@ -33,7 +33,7 @@ def publish(tenant_id: UUID, *, kind: str, document: dict[str, Any], by: str) ->
         # what waits under the version before is weighed anew, one step each
         waiting = Action.objects.filter(tenant_id=tenant_id, kind=kind, status=ActionStatus.PENDING)
         for action_id in waiting.values_list("id", flat=True):
-            tx.schedule("observe", action_id, due_at=tx.now())
+            tx.schedule("observe", action_id, due_at=tx.now(), hint=False)  # many: the relay tells
         tx.journal(
             "policy.published", actor=SYSTEM, kind=kind, version=version.version, by=by, rules=document
         )

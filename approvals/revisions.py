@@ -169,7 +169,7 @@ def why_not(old: Action, rows: Sequence[Operation]) -> str:
         return f"The action is {old.status}."
     if any(row.state in HAPPENED for row in rows):
         return "The action was approved and carried out."
-    if any(row.unresolved for row in rows) or not rows:
+    if any(row.unresolved or row.receipts.exists() for row in rows) or not rows:
         return "The action was approved, and it is not known yet what came of it."
     if any(row.state not in WITHOUT_EFFECT for row in rows):
         return "The action was approved and is being carried out."

@@ -54,7 +54,7 @@ def record(tenant_id: UUID, operation_id: UUID, attempt: Attempt, answer: Answer
 
 def settle_answer(tx: Tx, operation: Operation, attempt: Attempt, answer: Answer) -> str:
     """Step 6: what an answer in time changes."""
-    earlier = [known for known in operations.unresolved_attempts(operation) if known.number != attempt.number]
+    earlier = operations.may_have_landed(operation, apart_from=attempt)
     if answer.outcome is Outcome.ACCEPTED and answer.receipt is not None:
         try:
             receipt = operations.store_receipt(tx, operation, attempt, answer.receipt, source="response")
@@ -83,7 +83,7 @@ def settle_answer(tx: Tx, operation: Operation, attempt: Attempt, answer: Answer
             tx,
             operation,
             reason=f"attempt_{attempt.number}_{answer.outcome}"[:80],
-            again_in=answer.retry_after or settings.LEDGER_BACKOFF_SECONDS,
+            again_in=min(answer.retry_after or settings.LEDGER_BACKOFF_SECONDS, 3600),
             recovery_refused=refused,
         )
         return "an earlier attempt is still unresolved"
@@ -124,18 +124,9 @@ def record_late(tx: Tx, operation: Operation, attempt: Attempt, answer: Answer) 
             operations.store_receipt(tx, operation, attempt, answer.receipt, source="response")
         except operations.ReferenceTakenError as error:
             operations.open_case(tx, operation, reason="reference_taken", detail={"message": str(error)})
-        references = set(operation.receipts.values_list("reference", flat=True))
-        if len(references) > 1:
-            operations.open_case(
-                tx, operation, reason="duplicate_effect", detail={"references": sorted(references)}
-            )
-        elif operation.state in FINAL - HAPPENED:
-            operations.open_case(
-                tx,
-                operation,
-                reason="late_receipt",
-                detail={"state": operation.state, "references": sorted(references)},
-            )
+        if operation.state in FINAL - HAPPENED:
+            detail = {"state": operation.state, "reference": answer.receipt.reference}
+            operations.open_case(tx, operation, reason="late_receipt", detail=detail)
     if operation.state == S.OUTCOME_UNKNOWN:
         tx.schedule("reconcile", operation.id, due_at=tx.now())
     return "late; kept as evidence"

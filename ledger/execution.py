@@ -84,6 +84,9 @@ def take_lease(tenant_id: UUID, operation_id: UUID, lease: UUID) -> Operation | 
         now = tx.now()
         if operation.lease_until is not None and operation.lease_until > now:
             return None
+        before = Operation.objects.filter(action_id=operation.action_id, sequence__lt=operation.sequence)
+        if before.exclude(state__in=HAPPENED).exists():
+            return None  # an earlier effect has not happened yet (R-C9)
         operation.lease_owner = lease
         operation.lease_until = now + timedelta(seconds=settings.LEDGER_LEASE_SECONDS)
         operation.save(update_fields=["lease_owner", "lease_until"])
@@ -101,10 +104,8 @@ def observe(tenant_id: UUID, operation: Operation, lease: UUID) -> Observation |
             current = operations.lock(operation.id)
             if current.state != S.PREPARED or current.lease_owner != lease:
                 return None
-            if current.execute_before is not None and tx.now() >= current.execute_before:
-                refuse(tx, current, expired(current, tx.now()))
-            else:
-                operations.back_off(tx, current, reason=error.reason, retry_after=None)
+            # also past its time limit: only the provider's books can say that nothing of it is there
+            operations.back_off(tx, current, reason=error.reason, retry_after=None)
         return None
     with tenant_transaction(tenant_id) as tx:
         return observations.store(
@@ -174,12 +175,15 @@ def allowance(
 def still_holds(claim_: Claim) -> None:
     """Everything that must hold at this moment (R-C5). Raises GuardRefusedError; any other failure refuses too."""
     operation, now = claim_.operation, claim_.now
+    shortfall = payment_shortfall(claim_) if operation.effect == "refund" else None
+    if shortfall is not None and shortfall.reason == ALREADY_THERE:
+        raise refusal_of(shortfall, operation)  # evidence, not a guard: it comes before every other refusal
     if operation.execute_before is not None and now >= operation.execute_before:
         raise expired(operation, now)
     if operation.account.disabled_at is not None:
         raise GuardRefusedError("provider_account_disabled", "The provider account has been switched off.")
-    if operation.effect == "refund":
-        check_payment(claim_)
+    if shortfall is not None:
+        raise refusal_of(shortfall, operation)
     for path in settings.LEDGER_GUARDS:
         try:
             import_string(path)(claim_)
@@ -192,10 +196,10 @@ def still_holds(claim_: Claim) -> None:
             ) from error
 
 
-def check_payment(claim_: Claim) -> None:
+def payment_shortfall(claim_: Claim) -> preconditions.Shortfall | None:
     """What the provider's record must still allow: known, not disputed, same currency, enough left to refund."""
     operation = claim_.operation
-    shortfall = preconditions.check_refund(
+    return preconditions.check_refund(
         observations.from_json(claim_.observation.record),
         amount=operation.amount or 0,
         currency=operation.currency,
@@ -203,14 +207,17 @@ def check_payment(claim_: Claim) -> None:
         own_unresolved=operation.unresolved,
         reserved=reserved(operation, claim_.observation.asked_at),
     )
-    if shortfall is not None:
-        raise GuardRefusedError(
-            shortfall.reason if shortfall.reason == ALREADY_THERE else "precondition_failed",
-            shortfall.message,
-            requested={"code": shortfall.reason, **json.loads(operation.request)},
-            approved=dict(shortfall.approved),
-            now=dict(shortfall.now),
-        )
+
+
+def refusal_of(shortfall: preconditions.Shortfall, operation: Operation) -> GuardRefusedError:
+    """A shortfall as the refusal of a claim, with what was requested, approved and is now."""
+    return GuardRefusedError(
+        ALREADY_THERE if shortfall.reason == ALREADY_THERE else "precondition_failed",
+        shortfall.message,
+        requested={"code": shortfall.reason, **json.loads(operation.request)},
+        approved=dict(shortfall.approved),
+        now=dict(shortfall.now),
+    )
 
 
 def reserved(operation: Operation, asked_at: datetime) -> dict[str, int]:
@@ -228,7 +235,7 @@ def refuse(tx: Tx, operation: Operation, refusal: GuardRefusedError) -> None:
         # our own key stands in the provider's books: a late original, or books of ours that are older than theirs
         operations.to_unknown(tx, operation, reason=refusal.reason, again_in=0, detail=detail)
         return
-    if operation.unresolved:
+    if operations.may_have_landed(operation):
         operations.to_unknown(
             tx, operation, reason=refusal.reason, again_in=0, recovery_refused=refusal.reason, detail=detail
         )

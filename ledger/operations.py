@@ -19,7 +19,13 @@ from ledger.errors import LedgerError
 from ledger.journal import SYSTEM, WORKER, Actor
 from ledger.models import Attempt, Case, Operation, ProviderAccount, Receipt
 from ledger.providers.base import EffectRequest, ReceiptData
-from ledger.states import FINAL, HAPPENED, AttemptOutcome, OperationState, may_move
+from ledger.states import (
+    HAPPENED,
+    NEVER_WITH_UNRESOLVED_ATTEMPT,
+    AttemptOutcome,
+    OperationState,
+    may_move,
+)
 from ledger.transactions import Tx
 
 S = OperationState
@@ -143,10 +149,27 @@ def unresolved_attempts(operation: Operation) -> list[Attempt]:
     )
 
 
+def may_have_landed(operation: Operation, *, apart_from: Attempt | None = None) -> bool:
+    """Whether anything may have come of the operation: a receipt, or an attempt that is open or was accepted.
+
+    The one question before every state that says nothing happened; `apart_from` is the attempt just answered.
+    """
+    if operation.receipts.exists():
+        return True
+    landed = operation.attempts.filter(
+        outcome__in=[AttemptOutcome.PENDING, AttemptOutcome.UNKNOWN, AttemptOutcome.ACCEPTED]
+    )
+    if apart_from is not None:
+        landed = landed.exclude(id=apart_from.id)
+    return landed.exists()
+
+
 def settle(
     tx: Tx, operation: Operation, new: OperationState, *, event: str, actor: Actor = WORKER, **payload: Any
 ) -> None:
     """Move to a final state: no step is left but what follows it, and its open cases close."""
+    if new in NEVER_WITH_UNRESOLVED_ATTEMPT and operation.receipts.exists():
+        raise InvalidTransitionError(f"a receipt is stored, so the operation cannot end as {new}")
     reason = payload.get("reason", "")
     detail = payload.get("detail") or {}
     changes: dict[str, Any] = {
@@ -164,16 +187,21 @@ def settle(
     Case.objects.filter(operation=operation, settled_at__isnull=True).exclude(
         reason="duplicate_effect"
     ).update(settled_at=tx.now(), settlement=str(new))
+    follow(tx, operation, new)
+
+
+def follow(tx: Tx, operation: Operation, new: OperationState) -> None:
+    """The next effect is due when this one happened; where it did not, none of the later ones will."""
+    later = Operation.objects.filter(
+        action_id=operation.action_id, sequence__gt=operation.sequence, state=S.PREPARED
+    ).order_by("sequence")
     if new in HAPPENED:
-        following = (
-            Operation.objects.filter(
-                action_id=operation.action_id, sequence__gt=operation.sequence, state=S.PREPARED
-            )
-            .order_by("sequence")
-            .first()
-        )
+        following = later.first()
         if following is not None:
             tx.schedule("execute", following.id, due_at=tx.now())
+        return
+    for following_id in list(later.values_list("id", flat=True)):
+        cancel_undispatched(tx, lock(following_id), reason="earlier_effect_not_done", actor=SYSTEM)
 
 
 def to_unknown(
@@ -205,9 +233,12 @@ def to_unknown(
 
 
 def back_off(tx: Tx, operation: Operation, *, reason: str, retry_after: float | None) -> None:
-    """Give the lease back and try later; the operation is prepared and nothing of it was accepted."""
+    """Give the lease back and try later; one that may have landed goes back to being unknown meanwhile."""
     count = operation.backoff_count + 1
     delay = max(settings.LEDGER_BACKOFF_SECONDS * 2 ** min(count - 1, 6), min(retry_after or 0, 3600))
+    if may_have_landed(operation):
+        to_unknown(tx, operation, reason=reason, again_in=delay, backoff_count=count)
+        return
     Operation.objects.filter(id=operation.id).update(
         lease_owner=None, lease_until=None, backoff_count=count, updated_at=tx.now()
     )
@@ -227,13 +258,14 @@ def store_receipt(
 ) -> Receipt:
     """Keep the provider's reference for this operation; the same one twice is one row (K63).
 
-    Raises ReferenceTakenError where another operation owns it.
+    A second reference is a second effect, and opens a case whichever way it came (R-D8). Raises
+    ReferenceTakenError where another operation owns the reference.
     """
     known = Receipt.objects.filter(account_id=operation.account_id, reference=data.reference).first()
     if known is None:
         try:
             with transaction.atomic():
-                return Receipt.objects.create(
+                known = Receipt.objects.create(
                     tenant_id=tx.tenant_id,
                     operation=operation,
                     attempt=attempt,
@@ -251,6 +283,9 @@ def store_receipt(
             known = Receipt.objects.get(account_id=operation.account_id, reference=data.reference)
     if known.operation_id != operation.id:
         raise ReferenceTakenError(f"{data.reference} belongs to operation {known.operation_id}")
+    references = sorted(operation.receipts.values_list("reference", flat=True))
+    if len(references) > 1:
+        open_case(tx, operation, reason="duplicate_effect", detail={"references": references})
     return known
 
 
@@ -284,7 +319,7 @@ def open_case(tx: Tx, operation: Operation, *, reason: str, detail: Mapping[str,
 
 def cancel_undispatched(tx: Tx, operation: Operation, *, reason: str, actor: Actor) -> bool:
     """Withdraw an operation of which nothing may have landed. False where it is too late."""
-    if operation.state != S.PREPARED or operation.unresolved or operation.state in FINAL:
+    if operation.state != S.PREPARED or operation.unresolved or may_have_landed(operation):
         return False
     settle(tx, operation, S.CANCELLED, event="operation.cancelled", actor=actor, reason=reason)
     return True

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.providers.base import PaymentRecord
+from ledger.verdict import NO_EFFECT
 
-NOT_REFUNDED = frozenset({"failed", "canceled"})
+NOT_REFUNDED = NO_EFFECT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,9 +165,6 @@ def happened(tx: Tx, operation: Operation, verdict: Verdict) -> None:
         operations.open_case(tx, operation, reason="reference_taken", detail={"message": str(error)})
         ask_again(tx, operation)
         return
-    if verdict.duplicates:
-        references = sorted([receipt.reference, *(double.reference for double in verdict.duplicates)])
-        operations.open_case(tx, operation, reason="duplicate_effect", detail={"references": references})
     operations.settle(
         tx,
         operation,
@@ -200,16 +197,24 @@ def permit(tx: Tx, operation: Operation, verdict: Verdict, capabilities: Capabil
         if capabilities.key_retention
         else None,
     }
-    permission = RecoveryPermission.objects.create(
-        tenant_id=tx.tenant_id,
-        operation=operation,
-        attempt_number=number,
-        ground=ground,
-        evidence=evidence,
-        granted_by="rule",
-        granted_at=tx.now(),
-        valid_until=verdict.valid_until,
-    )
+    permission = RecoveryPermission.objects.filter(operation=operation, attempt_number=number).first()
+    if (
+        permission is not None and permission.ground != ground
+    ):  # granted before on other evidence, and not used
+        operations.open_case(tx, operation, reason="evidence_changed", detail={"was": permission.ground})
+        ask_again(tx, operation)
+        return
+    if permission is None:
+        permission = RecoveryPermission.objects.create(
+            tenant_id=tx.tenant_id,
+            operation=operation,
+            attempt_number=number,
+            ground=ground,
+            evidence=evidence,
+            granted_by="rule",
+            granted_at=tx.now(),
+            valid_until=verdict.valid_until,
+        )
     proven = ground is Allowance.CONFIRMED_NOT_EXECUTED
     if proven:
         operation.attempts.filter(outcome__in=list(UNRESOLVED)).update(

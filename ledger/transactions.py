@@ -94,9 +94,3 @@ def enter_fence(tenant_id: UUID) -> None:
     """Set `app.tenant` for this transaction only, so that a pooled connection cannot carry it on."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('app.tenant', %s, true)", [str(tenant_id)])
-
-
-def read_only() -> None:
-    """Make the open transaction refuse writes."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION READ ONLY")

@@ -13,6 +13,7 @@ from enum import StrEnum
 from ledger.providers.base import Capabilities, ReceiptData
 from ledger.states import Allowance, AttemptOutcome
 
+NO_EFFECT = frozenset({"failed", "canceled"})  # a provider's words for an effect that came to nothing
 UNRESOLVED = frozenset({AttemptOutcome.PENDING, AttemptOutcome.UNKNOWN})
 
 
@@ -76,12 +77,21 @@ def judge(facts: Facts, capabilities: Capabilities, now: datetime) -> Verdict:
     found = _found(facts)
     if found is not None:
         return found
+    if not facts.attempts:  # our own key was seen in the provider's books, and our books know of no attempt
+        if any(look.complete for look in facts.look_ups):
+            return Verdict(finding=Finding.PERSON, reason="seen_and_not_found")
+        return Verdict(finding=Finding.WAIT, reason="no_complete_look_up_yet")
     newest = max((attempt.number for attempt in facts.attempts), default=0)
     current = [look for look in facts.look_ups if look.attempt_number == newest and look.complete]
     in_force = facts.execute_before is None or now < facts.execute_before
     may_act = in_force and not facts.recovery_refused
+    outcomes = {attempt.outcome for attempt in facts.attempts}
+    if (
+        AttemptOutcome.ACCEPTED in outcomes
+    ):  # the provider said yes, under a reference that is not ours to keep
+        return Verdict(finding=Finding.PERSON, reason="accepted_without_a_receipt")
     if _absent(facts, capabilities, current):
-        if may_act:
+        if may_act and AttemptOutcome.REFUSED not in outcomes:
             return Verdict(
                 finding=Finding.MAY_RESEND,
                 reason="confirmed_not_executed",
@@ -100,11 +110,17 @@ def judge(facts: Facts, capabilities: Capabilities, now: datetime) -> Verdict:
             ground=Allowance.PROVIDER_GUARANTEE,
             valid_until=valid,
         )
+    return _no_way_on(facts, capabilities, now)
+
+
+def _no_way_on(facts: Facts, capabilities: Capabilities, now: datetime) -> Verdict:
+    """Nothing found, nothing proven, nothing protects: wait where a bound still runs, else ask a person."""
+    until = key_protects_until(facts, capabilities)
     if _bounds_pending(facts, capabilities, now):
         return Verdict(finding=Finding.WAIT, reason="inside_the_providers_bounds")
     if until is not None and now >= until:
         return Verdict(finding=Finding.PERSON, reason="key_retention_passed")
-    if not in_force:
+    if facts.execute_before is not None and now >= facts.execute_before:
         return Verdict(finding=Finding.PERSON, reason="authorization_expired")
     if facts.recovery_refused:
         return Verdict(finding=Finding.PERSON, reason="recovery_refused")
@@ -119,10 +135,12 @@ def key_protects_until(facts: Facts, capabilities: Capabilities) -> datetime | N
 
 
 def _found(facts: Facts) -> Verdict | None:
-    seen = {match.reference: match for look in facts.look_ups for match in look.matches}
-    seen |= {receipt.reference: receipt for receipt in facts.receipts}
+    known = {match.reference: match for look in facts.look_ups for match in look.matches}
+    known |= {receipt.reference: receipt for receipt in facts.receipts}
+    seen = {name: one for name, one in known.items() if one.provider_status not in NO_EFFECT}
     if not seen:
-        return None
+        # taken in under our key, and come to nothing there: neither proof that it happened nor a free way
+        return Verdict(finding=Finding.PERSON, reason="failed_at_the_provider") if known else None
     if any((one.amount, one.currency) != (facts.amount, facts.currency) for one in seen.values()):
         return Verdict(finding=Finding.PERSON, reason="found_with_other_amount")
     receipts = sorted(seen.values(), key=lambda one: (one.created or 0, one.reference))

@@ -14,6 +14,7 @@ from typing import Final
 from ledger.providers.base import Answer, KnownRefund, Outcome, PaymentRecord, ReceiptData
 from ledger.providers.response import Response
 from ledger.providers.stripe_amounts import from_provider
+from ledger.verdict import NO_EFFECT
 
 type Object = Mapping[str, object]
 
@@ -155,6 +156,8 @@ def _judge_refund(asked: Asked, response: Response) -> tuple[Outcome, str, Recei
         or key not in {None, asked.operation_key}
     ):
         return Outcome.UNKNOWN, "mismatched_receipt", None
+    if receipt.provider_status in NO_EFFECT:
+        return Outcome.REFUSED, f"refund_{receipt.provider_status}", None
     return Outcome.ACCEPTED, "ok", receipt
 
 

@@ -98,6 +98,10 @@ def test_the_demo_starts_survives_a_kill_and_stops(checkout: Path) -> None:
         assert "The books show each refund once." in said
         assert "What exactly was authorized" in said
         assert {len(way_in["payments"][slug]) >= 8 for slug in ("acme", "globex")} == {True}
+        books = httpx.get(way_in["sandbox_url"] + "/_sandbox/books", timeout=10).json()
+        assert [
+            [refund["amount"] for refund in one["refunds"]] for one in books["payments"] if one["refunds"]
+        ] == [[4_900], [4_900]], "each of the two walks moved the books once"
         acme = way_in["tenants"]["acme"]
         with AgentProgram(way_in["base_url"], acme["agents"]["support-bot"]) as agent:
             answer = agent.submit(refund_body(way_in["payments"]["acme"][0]), key="demo-test-key")
@@ -124,7 +128,7 @@ def test_the_demo_starts_survives_a_kill_and_stops(checkout: Path) -> None:
         with AgentProgram(found["base_url"], acme["agents"]["support-bot"]) as agent:
             assert agent.until_final(answer.json()["id"])["execution"]["status"] == "succeeded"
         assert httpx.get(found["base_url"] + "/readyz", timeout=10).status_code == 200
-        again.process.send_signal(signal.SIGINT)
+        again.process.send_signal(signal.SIGTERM)
         again.process.wait(30)
         assert again.process.returncode == 0, again.log.read_text()
         wait_until(lambda: not again.left(), seconds=5, what="everything to have ended")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
 
 from tests.agent_calls import web_server
 from tests.factories import PASSWORD
@@ -39,6 +39,9 @@ def executable() -> str | None:
     named = os.environ.get("CHROMIUM")
     found = [named] if named else [*PATHS, shutil.which("chromium") or ""]
     return next((path for path in found if path and Path(path).exists()), None)
+
+
+expect.set_options(timeout=15_000)  # the machine may be busy; what does not come at all fails all the same
 
 
 @pytest.fixture(scope="package")

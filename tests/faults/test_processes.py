@@ -54,8 +54,6 @@ def test_a_worker_killed_at(
     here = system.world()
     payment = system.payment(here)
     action_id = system.submit(here, payment)
-    with tenant_reads(here.tenant_id):
-        pass
     wait_until(
         lambda: not Outbox.objects.filter(tenant_id=here.tenant_id, step="observe").exists(),
         what="the record",

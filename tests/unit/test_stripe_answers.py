@@ -27,8 +27,8 @@ TABLE: list[tuple[int, object, dict[str, str], Outcome, str]] = [
     (200, refund(), REPLAYED, Outcome.ACCEPTED, "ok"),
     (201, refund(), {}, Outcome.ACCEPTED, "ok"),
     (200, refund(status="pending"), {}, Outcome.ACCEPTED, "ok"),
-    (200, refund(status="failed"), {}, Outcome.ACCEPTED, "ok"),
-    (200, refund(status="canceled"), {}, Outcome.ACCEPTED, "ok"),
+    (200, refund(status="failed"), {}, Outcome.REFUSED, "refund_failed"),
+    (200, refund(status="canceled"), {}, Outcome.REFUSED, "refund_canceled"),
     (200, refund(id="pyr_1"), {}, Outcome.ACCEPTED, "ok"),
     (200, refund(metadata={}), {}, Outcome.ACCEPTED, "ok"),
     # a receipt for something else

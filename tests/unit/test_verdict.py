@@ -20,6 +20,8 @@ BOUNDS = Capabilities(
 NOTHING = Capabilities(key_retention=None, look_up="none")
 FOUND = ReceiptData(reference="re_1", amount=4_900, currency="usd", provider_status="succeeded", created=1)
 
+FAILED = ReceiptData(reference="re_9", amount=4_900, currency="usd", provider_status="failed", created=1)
+
 
 def attempt(
     number: int = 1, outcome: AttemptOutcome = AttemptOutcome.UNKNOWN, ends: timedelta = MINUTE
@@ -171,6 +173,46 @@ CASES = [
         "confirmed_not_executed",
     ),
     (
+        "no attempt and no look-up prove nothing",
+        facts(attempts=[]),
+        KEYS,
+        MINUTE,
+        Finding.WAIT,
+        "no_complete_look_up_yet",
+    ),
+    (
+        "our key was seen and is not found: a person looks",
+        facts(attempts=[], look_ups=[look(MINUTE, number=0)]),
+        KEYS,
+        HOUR,
+        Finding.PERSON,
+        "seen_and_not_found",
+    ),
+    (
+        "accepted, under a reference that is not ours",
+        facts(attempts=[attempt(outcome=AttemptOutcome.ACCEPTED)], look_ups=[look(MINUTE)]),
+        KEYS,
+        HOUR,
+        Finding.PERSON,
+        "accepted_without_a_receipt",
+    ),
+    (
+        "a late definite no is not sent again",
+        facts(attempts=[attempt(outcome=AttemptOutcome.REFUSED)]),
+        KEYS,
+        HOUR,
+        Finding.NOT_EXECUTED,
+        "confirmed_not_executed",
+    ),
+    (
+        "taken in and failed at the provider",
+        facts(look_ups=[look(MINUTE, matches=(FAILED,))]),
+        KEYS,
+        HOUR,
+        Finding.PERSON,
+        "failed_at_the_provider",
+    ),
+    (
         "without keys, bounds or look-up only a person can say",  # R-C8
         facts(look_ups=[look(50 * HOUR)]),
         NOTHING,
@@ -244,6 +286,7 @@ def test_nothing_is_sent_again_without_a_ground(
             assert now < until
         else:
             assert verdict.ground is Allowance.CONFIRMED_NOT_EXECUTED
+            assert AttemptOutcome.ACCEPTED not in {one.outcome for one in attempts}
             assert not open_ or any(
                 one.complete and one.asked_at > max(late.lease_until for late in open_) + 6 * MINUTE
                 for one in asked
