@@ -269,7 +269,7 @@ def cancel(*, tenant_id: UUID, agent_id: UUID, action_id: UUID) -> Outcome:
     with tenant_transaction(tenant_id) as tx:
         stop_lock_shared(tenant_id)
         action = lock_action(action_id)
-        if action.agent_id != agent_id:
+        if action.agent_id != agent_id or action.agent.revoked_at is not None:
             raise ActionNotFoundError
         if action.status == ActionStatus.CANCELLED:
             return standing(action, replayed=True)

@@ -77,6 +77,8 @@ def _take_in(tx: Tx, agent_id: UUID, key: str, submission: Submission) -> Standi
     """1. the key's lock · 2. the key · 3. the operation · 4. validate · 5. insert, or repeat."""
     if not try_key_lock(tx.tenant_id, agent_id, idempotency.ENDPOINT, key):
         raise IntakeError(code="in_progress", retry_after=BUSY_SECONDS)
+    stop_lock_shared(tx.tenant_id)
+    living(agent_id)
     asked = request_fingerprint(submission)
     record = idempotency.find(tx.tenant_id, agent_id, key, now=tx.now())
     if record is not None:
@@ -95,6 +97,14 @@ def _take_in(tx: Tx, agent_id: UUID, key: str, submission: Submission) -> Standi
     assert ready is not None
     old = revisions.predecessor(earlier, submission)
     return _create(tx, agent_id, key, asked, submission, ready, old)
+
+
+def living(agent_id: UUID) -> Agent:
+    """The agent, under the stop lock: nothing of a revoked one is written once revoking has answered."""
+    agent = Agent.objects.filter(id=agent_id, revoked_at__isnull=True).first()
+    if agent is None:
+        raise IntakeError(code="unauthenticated", detail="The agent was revoked.")
+    return agent
 
 
 def _as_it_stands(tx: Tx, action: Action, status: int, how: Literal["replayed", "repeated"]) -> Standing:
@@ -127,10 +137,7 @@ def _create(
     idempotency.claim(
         tx, agent_id=agent_id, key=key, fingerprint=asked, action_id=action_id, status=201, now=tx.now()
     )
-    stop_lock_shared(tx.tenant_id)
-    agent = Agent.objects.filter(id=agent_id, revoked_at__isnull=True).first()
-    if agent is None:
-        raise IntakeError(code="unauthenticated", detail="The agent was revoked.")
+    agent = living(agent_id)
     if old is not None:
         old = revisions.make_way(tx, old, action_id, agent)
     weighed = weigh(tx.tenant_id, submission, ready)

@@ -26,6 +26,9 @@ class RequestIdMiddleware:
         except ValueError:
             request_id = str(new_id())
         request.META["second_key.request_id"] = request_id
+        # forms and addresses are UTF-8 here, whatever charset a request names: Python knows some that decode
+        # to nothing or to anything, and Django would use them
+        request.encoding = "utf-8"
         response = self.get_response(request)
         response["X-Request-ID"] = request_id
         return response

@@ -37,6 +37,7 @@ from approvals.api.schemas import (
     PageOut,
     ProblemOut,
     SubmissionIn,
+    Visible,
 )
 from approvals.health import SUBMISSIONS
 from approvals.models import ActionStatus
@@ -174,8 +175,8 @@ def submit_action(request: HttpRequest) -> HttpResponse:
 )
 def list_actions(
     request: HttpRequest,
-    run_id: str | None = None,
-    step_id: str | None = None,
+    run_id: Visible | None = None,
+    step_id: Visible | None = None,
     status: ActionStatus | None = None,
     cursor: UUID | None = None,
     limit: Annotated[int, Query(ge=1, le=reading.MOST_ITEMS)] = 50,

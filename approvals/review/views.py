@@ -3,6 +3,7 @@
 A full page and its fragment come from one view and one template; a request of htmx gets the fragment.
 """
 
+from datetime import UTC
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -44,9 +45,10 @@ def fresh(request: PersonRequest) -> HttpResponse:
     """Say what is new without moving a row under anybody's pointer."""
     try:
         since = parse_datetime(request.GET.get("since", ""))
-    except ValueError:
+        since = since.astimezone(UTC) if since is not None and since.tzinfo is not None else None
+    except (ValueError, OverflowError):  # no such day, or one that no clock in UTC has
         since = None
-    if since is None or since.tzinfo is None:
+    if since is None:
         return HttpResponse(status=NOTHING_NEW)
     with request.person.reads():
         count = inbox_.new_since(request.person.tenant_id, since)

@@ -16,6 +16,9 @@ from ledger.providers.response import Response
 from ledger.providers.stripe_amounts import from_provider
 from ledger.verdict import NO_EFFECT
 
+_LARGEST_AMOUNT: Final = 10**15
+_LAST_MOMENT: Final = 4_102_444_800  # the year 2100: a later one is no time of a payment
+
 type Object = Mapping[str, object]
 
 OPERATION_KEY: Final = "operation_key"
@@ -281,11 +284,11 @@ def _count(value: Object, name: str) -> int:
 
 
 def _whole(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise MalformedError("an amount is not a whole number")
+    if type(value) is not int or not 0 <= value <= _LARGEST_AMOUNT:
+        raise MalformedError("an amount is not a whole number in any sensible range")
     return value
 
 
 def _moment(value: Object) -> int | None:
     created = value.get("created")
-    return created if type(created) is int else None
+    return created if type(created) is int and 0 <= created <= _LAST_MOMENT else None

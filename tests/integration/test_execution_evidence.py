@@ -152,14 +152,17 @@ def test_an_open_attempt_waits_as_unknown_when_the_provider_cannot_be_read(
 
 def test_an_end_that_denies_a_stored_receipt_is_refused(here: World, payment: str) -> None:
     operation = refund(here, payment)
-    assert LATE.receipt is not None
-    with (
-        pytest.raises(operations.InvalidTransitionError, match="a receipt is stored"),
-        tenant_transaction(here.tenant_id) as tx,
-    ):
-        locked = operations.lock(operation.id)
-        operations.store_receipt(tx, locked, None, LATE.receipt, source="look_up")
-        operations.settle(tx, locked, execution.S.BLOCKED, event="operation.blocked", reason="x")
+    receipt = LATE.receipt
+    assert receipt is not None
+
+    def deny() -> None:
+        with tenant_transaction(here.tenant_id) as tx:
+            locked = operations.lock(operation.id)
+            operations.store_receipt(tx, locked, None, receipt, source="look_up")
+            operations.settle(tx, locked, execution.S.BLOCKED, event="operation.blocked", reason="x")
+
+    with pytest.raises(operations.InvalidTransitionError, match="a receipt is stored"):
+        deny()
 
 
 def test_a_later_effect_neither_overtakes_nor_outlives_the_first(
