@@ -9,6 +9,7 @@ import pytest
 from pytest_django import Settings
 
 from ledger import execution, observations, operations, outbox
+from ledger.answers import record
 from ledger.errors import GuardRefusedError
 from ledger.execution import Claim
 from ledger.models import (
@@ -204,7 +205,7 @@ def test_a_late_answer_is_kept_and_moves_nothing_by_itself(
     answer = execution.send(fresh(operation), started=1e18)
     clock.ahead(10)
     assert execution.watch(here.tenant_id, operation.id) == "outcome unknown"
-    assert execution.record(here.tenant_id, operation.id, attempt, answer) == "late; kept as evidence"
+    assert record(here.tenant_id, operation.id, attempt, answer) == "late; kept as evidence"
     assert fresh(operation).state == "outcome_unknown"
     with tenant_reads(here.tenant_id):
         assert Response.objects.get().late
